@@ -1,0 +1,50 @@
+# Everything a newcomer needs: `make demo`, `make test`.  `make help` lists the rest.
+PYTHON ?= python3.11
+UV := .venv/bin/uv
+RUN := .venv/bin/python
+STAMP := .stamps
+
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP)/venv ## Prepare .venv from the lock file, and nothing else
+
+$(STAMP)/venv: requirements.lock pyproject.toml scripts/setup
+	@scripts/setup $(PYTHON)
+	@mkdir -p $(STAMP) && touch $@
+
+java: ## Install Java 17 where there is none (Spark needs it)
+	@scripts/java
+
+demo: setup java ## Run the five TPCx-BB queries together and show what they did
+	@.venv/bin/headgate demo
+
+test: lint java ## Lint, type-check and run all tests
+	$(RUN) -m pytest -n 2 --dist loadgroup
+
+lint: setup ## ruff and mypy (strict)
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+
+format: setup ## Let ruff format the code
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+bench: setup ## Run the benchmarks
+	.venv/bin/headgate bench
+
+compare: setup ## Install bytewax and Pathway, which `headgate bench overhead` is then compared with
+	$(UV) pip install --python .venv/bin/python --require-hashes -r requirements-compare.lock
+
+lock: setup ## Resolve the dependencies anew and write the lock files
+	$(UV) lock --upgrade
+	$(UV) export -q --frozen --no-emit-project --no-annotate --no-header --group dev -o requirements.lock
+	$(UV) export -q --frozen --no-emit-project --no-annotate --no-header --only-group compare -o requirements-compare.lock
+
+clean: ## Remove what was built and generated
+	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
+
+.PHONY: help setup java demo test lint format bench compare lock clean

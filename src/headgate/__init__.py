@@ -1,0 +1,46 @@
+"""Headgate: many continuous queries, one scheduler that decides what runs next.
+
+Layers, each resting on the ones below it:
+
+- ``headgate.cli``: the command line.
+- ``headgate.app``: the pipeline as people write it.
+- ``headgate.engines``: where it runs.
+- ``headgate.scheduling``: what runs next.
+- ``headgate.graph``: operators, expressions, packets, and the network.
+"""
+
+from headgate.app import App, KeyedStream, Stream, WindowedStream
+from headgate.engines.base import Engine
+from headgate.engines.report import Report
+from headgate.engines.simulated import Simulated
+from headgate.engines.sinks import to_console, to_function, to_list, to_parquet
+from headgate.engines.sources import from_batches, from_files, from_rate
+from headgate.engines.threads import Threads
+from headgate.errors import HeadgateError
+from headgate.graph.qos import QoS
+from headgate.graph.windows import session, sliding, tumbling
+from headgate.scheduling import policies
+
+__all__ = [
+    "App",
+    "Engine",
+    "HeadgateError",
+    "KeyedStream",
+    "QoS",
+    "Report",
+    "Simulated",
+    "Stream",
+    "Threads",
+    "WindowedStream",
+    "from_batches",
+    "from_files",
+    "from_rate",
+    "policies",
+    "session",
+    "sliding",
+    "to_console",
+    "to_function",
+    "to_list",
+    "to_parquet",
+    "tumbling",
+]

@@ -1,0 +1,155 @@
+"""``App``: sources, the queries over them, and ``run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.app.streams import Stream
+from headgate.engines.base import Engine, Progress, Until
+from headgate.engines.report import Report
+from headgate.engines.simulated import Simulated
+from headgate.engines.sinks.base import Sink
+from headgate.engines.sources.base import Source as Origin
+from headgate.engines.threads import Threads
+from headgate.errors import CycleError, PipelineError, RunError, nearest
+from headgate.graph.durations import parse_duration
+from headgate.graph.network import Arrow, Box, Network, Output, Source
+from headgate.graph.operator import Operator
+from headgate.graph.qos import QoS
+from headgate.scheduling import policies
+from headgate.scheduling.interface import Policy
+
+_ENGINES = {"threads": Threads, "simulated": Simulated}
+
+
+class App:
+    """An application: named sources, streams derived from them, and the queries that leave it."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise PipelineError("App: give it a name, e.g. hg.App('shop').")
+        self.name = name
+        self._sources: list[Source] = []
+        self._outputs: list[Output] = []
+        self._boxes: dict[str, Box] = {}
+        self._numbers: dict[str, int] = {}
+
+    # --- building -----------------------------------------------------------------------------------
+
+    def source(self, name: str, source: Origin, *, idle_after: str | float | None = None) -> Stream:
+        """A stream that enters the application.
+
+        ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
+        """
+        if not isinstance(source, Origin):
+            raise PipelineError(f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_….")
+        if any(s.name == name for s in self._sources):
+            raise PipelineError(f"There is already a source called '{name}'; give each a name of its own.")
+        seconds = None if idle_after is None else parse_duration(idle_after, f"source '{name}': idle_after") / 1e6
+        node = Source(name, source.schema, source, seconds)
+        self._sources.append(node)
+        return Stream(self, (Arrow(node),))
+
+    def add_box(self, operator: Operator, ports: Sequence[Sequence[Arrow]], name: str | None) -> Box:
+        """Put an operator into the network; streams call this."""
+        if name is None:
+            name = self.next_name(operator.label.partition("(")[0])
+        if name in self._boxes:
+            raise PipelineError(f"There is already a box called '{name}'; give each a name of its own.")
+        box = Box(name, operator, tuple(tuple(port) for port in ports))
+        self._boxes[name] = box
+        return box
+
+    def next_name(self, kind: str) -> str:
+        """A name for a box that was given none."""
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        return f"{kind}-{self._numbers[kind]}"
+
+    def add_output(self, name: str, port: Sequence[Arrow], sink: Sink, qos: QoS | None, keep: str | None) -> None:
+        """Let a query leave; streams call this."""
+        if not isinstance(name, str) or not name:
+            raise PipelineError("to(…): give the query a name, e.g. stream.to('abandoned', hg.to_parquet('out')).")
+        if any(o.name == name for o in self._outputs):
+            raise PipelineError(f"There is already a query called '{name}'; give each a name of its own.")
+        if not isinstance(sink, Sink):
+            raise PipelineError(f"query '{name}': {sink!r} is not a sink; use hg.to_parquet(…) or another hg.to_….")
+        if qos is not None and not isinstance(qos, QoS):
+            raise PipelineError(f"query '{name}': qos= takes hg.QoS([(seconds, utility), …]), not {qos!r}.")
+        if keep is not None:
+            raise PipelineError(f"query '{name}': keep= is not available yet in this version; leave it out.")
+        self._refuse_loop(name, port, sink)
+        self._outputs.append(Output(name, tuple(port), sink, qos, keep))
+
+    def _refuse_loop(self, name: str, port: Sequence[Arrow], sink: Sink) -> None:
+        if sink.path is None:
+            return
+        written = Path(os.path.abspath(sink.path))
+        for source in self._sources:
+            path = getattr(source.origin, "path", None)
+            if path is None:
+                continue
+            read = Path(os.path.abspath(str(path)))
+            if written == read or written in read.parents or read in written.parents:
+                raise CycleError(
+                    f"Query '{name}' writes to {sink.path}, which source '{source.name}' reads: its results would "
+                    "come back as input. Write to another folder."
+                )
+
+    @property
+    def network(self) -> Network:
+        """The boxes-and-arrows network, checked; prints as data and as a picture."""
+        network = Network.of(self.name, self._outputs)
+        needed = set(network.sources)
+        return Network([s for s in self._sources if s in needed], network.boxes, network.outputs, self.name)
+
+    def to_mermaid(self) -> str:
+        """The network as a picture, in Mermaid's text form."""
+        return self.network.to_mermaid()
+
+    def to_data(self) -> dict[str, Any]:
+        """The network as plain data."""
+        return self.network.to_data()
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        engine: str | Engine = "threads",
+        policy: str | Policy = policies.DEFAULT,
+        workers: int | None = None,
+        until: Until = "drained",
+        *,
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> Report:
+        """Run the application and report what happened.
+
+        ``until="drained"`` ends when the sources have ended and everything open has been closed; a number
+        of seconds stops then, and ``None`` runs until it is interrupted, both closing nothing.  A query
+        that fails has its error in the report; if all fail, ``RunError`` is raised.
+        """
+        if not self._outputs:
+            raise PipelineError(f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink).")
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise PipelineError(f"workers={workers!r}: it must be a whole number of at least 1.")
+        report = _engine(engine).run(
+            self.network, policies.get(policy), workers=workers, until=until, progress=progress, seed=seed
+        )
+        errors = [q.error for q in report.queries.values() if q.error is not None]
+        if errors and len(errors) == len(report.queries):
+            names = ", ".join(f"'{name}'" for name in report.queries)
+            raise RunError(f"Every query failed ({names}). The first error: {errors[0]}") from errors[0]
+        return report
+
+
+def _engine(engine: str | Engine) -> Engine:
+    if isinstance(engine, Engine):
+        return engine
+    if engine not in _ENGINES:
+        raise PipelineError(
+            f"There is no engine '{engine}'.{nearest(str(engine), _ENGINES)} There are: {', '.join(sorted(_ENGINES))}."
+        )
+    return _ENGINES[engine]()

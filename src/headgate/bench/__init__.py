@@ -1,0 +1,23 @@
+"""Benchmarks: each compares in one run, says what was claimed, and reports ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from headgate.bench import memory, overhead
+from headgate.bench.result import Result
+
+Bench = Callable[[bool, Console], list[Result]]
+
+BENCHES: dict[str, Bench] = {"overhead": overhead.run, "memory": memory.run}
+
+
+def run_benches(names: Sequence[str], quick: bool, console: Console) -> list[Result]:
+    """Run these benchmarks, one after the other."""
+    results: list[Result] = []
+    for name in names:
+        console.rule(name)
+        results += BENCHES[name](quick, console)
+    return results

@@ -1,0 +1,41 @@
+"""One line of a benchmark: a claim, what was measured, what it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Result:
+    """``measured`` and ``baseline`` share a unit, which ``claim`` names; ``ratio`` is measured over baseline."""
+
+    name: str
+    source: str
+    claim: str
+    measured: float
+    baseline: float | None
+    holds: bool | None
+    """None: nothing is claimed."""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.measured / self.baseline if self.baseline else None
+
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio}
+
+    def cells(self) -> list[str]:
+        def number(value: float | None) -> str:
+            return "-" if value is None else f"{value:,.4g}"
+
+        holds = {True: "[green]yes[/]", False: "[red]no[/]", None: "-"}[self.holds]
+        return [
+            self.name,
+            self.source,
+            self.claim,
+            number(self.measured),
+            number(self.baseline),
+            number(self.ratio),
+            holds,
+        ]

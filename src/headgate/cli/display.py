@@ -1,0 +1,81 @@
+"""What people see: a live table while a run goes on, and the tables of its report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headgate.engines.base import Progress
+from headgate.engines.report import Report
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def seconds(value: float) -> str:
+    """A duration for people: 1.2 s, 34 ms, 56 µs."""
+    if math.isnan(value):
+        return "-"
+    if value >= 1:
+        return f"{value:.2f} s"
+    if value >= 0.001:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs"
+
+
+def rate(value: float) -> str:
+    """Tuples per second for people."""
+    if math.isnan(value):
+        return "-"
+    for limit, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.2f} {unit}/s"
+    return f"{value:.0f} /s"
+
+
+def query_table(report: Report, title: str | None = None) -> Table:
+    """One row per query: tuples, throughput, latency, QoS."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("query")
+    for name in ("tuples in", "results", "throughput", "p50", "p99", "QoS", "late"):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    for query in report.queries.values():
+        qos = "-" if query.qos is None else f"{query.qos:.3f}"
+        table.add_row(
+            query.name,
+            f"{query.tuples_in:,}",
+            f"{query.tuples_out:,}",
+            rate(query.tuples_in / report.seconds if report.seconds else math.nan),
+            seconds(query.latency.p50),
+            seconds(query.latency.p99),
+            qos,
+            f"{query.late:,}",
+            "[green]ok[/]" if query.error is None else f"[red]failed[/]: {query.error}",
+        )
+    return table
+
+
+def summary(report: Report) -> str:
+    """One line on the whole run."""
+    over = report.overhead
+    return (
+        f"{report.engine}, policy {report.policy}, {report.workers} workers: {report.tuples:,} tuples in "
+        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; overhead: worker {seconds(over.worker)}, "
+        f"storage {seconds(over.storage)}, scheduler {seconds(over.scheduler)}"
+    )
+
+
+@contextmanager
+def live_table(title: str) -> Iterator[Progress]:
+    """A table that follows a run; nothing but the end result where the output is not a terminal."""
+    if not console.is_terminal:
+        yield lambda report: None
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield lambda report: live.update(query_table(report, f"{title}: {seconds(report.seconds)} …"))

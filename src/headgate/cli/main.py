@@ -1,0 +1,239 @@
+"""The commands.  Each one's help ends with an example."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from headgate.app import App
+from headgate.bench import BENCHES, run_benches
+from headgate.cli.display import console, errors, live_table, query_table, summary
+from headgate.cli.loading import load_app
+from headgate.engines.base import Engine, Until
+from headgate.engines.report import Report
+from headgate.engines.simulated import Simulated
+from headgate.engines.sinks import to_function
+from headgate.engines.threads import Threads
+from headgate.errors import HeadgateError, PipelineError
+from headgate.scheduling import policies
+from headgate.scheduling.interface import Policy
+from headgate.workloads import tpcx_bb
+from headgate.workloads.examples import load_example
+
+cli = typer.Typer(
+    name="headgate",
+    help="Run many continuous queries under one scheduler that decides what runs next.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+AppFile = Annotated[Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")]
+PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
+WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
+UntilText = Annotated[str, typer.Option(help="'drained', 'stopped' (by Ctrl-C), or a number of seconds.")]
+
+
+def _until(text: str) -> Until:
+    if text == "drained":
+        return "drained"
+    if text in ("stopped", "none"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise PipelineError(f"--until {text}: use 'drained', 'stopped' or a number of seconds.") from None
+
+
+def _run(app: App, engine: Engine, policy: str | Policy, workers: int | None, until: Until) -> Report:
+    with live_table(app.name) as progress:
+        report = app.run(engine, policy, workers, until, progress=progress)
+    console.print(query_table(report, app.name))
+    console.print(summary(report))
+    for query in report.queries.values():
+        if query.error is not None:
+            errors.print(f"[red]Query '{query.name}' failed:[/] {query.error}")
+    return report
+
+
+@cli.command()
+def run(
+    app: AppFile,
+    engine: Annotated[str, typer.Option(help="Where it runs: threads or simulated.")] = "threads",
+    policy: PolicyName = policies.DEFAULT,
+    workers: WorkerCount = None,
+    until: UntilText = "drained",
+) -> None:
+    """Run an application.
+
+    Example: `headgate run examples/tpcx_bb/q4.py --policy round_robin --workers 2`
+    """
+    engines = {"threads": Threads, "simulated": Simulated}
+    if engine not in engines:
+        raise PipelineError(f"There is no engine '{engine}'. There are: {', '.join(engines)}.")
+    _run(load_app(app), engines[engine](), policy, workers, _until(until))
+
+
+@cli.command()
+def simulate(
+    app: AppFile,
+    policy: PolicyName = policies.DEFAULT,
+    workers: WorkerCount = None,
+    until: UntilText = "drained",
+    call_overhead: Annotated[float, typer.Option(help="Seconds that every box call costs.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
+) -> None:
+    """Run an application in virtual time: real answers, exact times, any number of workers.
+
+    Example: `headgate simulate examples/tpcx_bb/q4.py --workers 16 --call-overhead 0.00002`
+    """
+    _run(load_app(app), Simulated(call_overhead=call_overhead, seed=seed), policy, workers, _until(until))
+
+
+@cli.command()
+def show(
+    app: AppFile,
+    data: Annotated[bool, typer.Option("--data", help="As JSON instead of a Mermaid picture.")] = False,
+) -> None:
+    """Show an application's network of boxes and arrows.
+
+    Example: `headgate show examples/tpcx_bb/all.py > network.mmd`
+    """
+    network = load_app(app).network
+    sys.stdout.write(json.dumps(network.to_data(), indent=2) if data else network.to_mermaid())
+    sys.stdout.write("\n")
+
+
+@cli.command("policies")
+def list_policies() -> None:
+    """List the policies and what each is for.
+
+    Example: `headgate policies`
+    """
+    table = Table()
+    table.add_column("policy")
+    table.add_column("what it does")
+    for name in policies.names():
+        table.add_row(f"[bold]{name}[/]" if name == policies.DEFAULT else name, policies.describe(name))
+    console.print(table)
+    console.print("The bold one is the default.")
+
+
+@cli.command()
+def generate(
+    workload: Annotated[str, typer.Argument(help="Which data: tpcx-bb.")],
+    directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("data/tpcx-bb"),
+    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+) -> None:
+    """Generate a workload's data as parquet, of any size.
+
+    Example: `headgate generate tpcx-bb data/tpcx-bb --rows 1000000`
+    """
+    if workload != "tpcx-bb":
+        raise PipelineError(f"There is no workload '{workload}' to generate. There are: tpcx-bb.")
+    _generate(directory, rows, seed)
+    console.print(f"Wrote {rows:,} clicks and {rows:,} sales to {directory}.")
+
+
+def _generate(directory: Path, rows: int, seed: int) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = {table: progress.add_task(f"generating {table}", total=rows) for table in tpcx_bb.STREAMS}
+
+        def show(table: str, done: int, total: int) -> None:
+            progress.update(tasks[table], completed=done, total=total)
+
+        tpcx_bb.generate(directory, rows, seed, progress=show)
+
+
+@cli.command()
+def demo(
+    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
+    policy: PolicyName = policies.DEFAULT,
+    workers: WorkerCount = None,
+) -> None:
+    """Run the five TPCx-BB queries together over generated clicks and sales, and show what they did.
+
+    Example: `headgate demo --rows 2000000 --workers 2`
+    """
+    with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
+        console.print(f"Generating {rows:,} clicks and {rows:,} store sales …")
+        _generate(Path(folder), rows, seed=0)
+        last: dict[str, pa.RecordBatch] = {}
+        sink = to_function(last.__setitem__)
+        app = load_example("tpcx_bb/all").build(folder, dict.fromkeys(_QUESTIONS, sink))
+        console.print("Five queries over them, one scheduler, one process; files are read as fast as queries take them.\n")
+        _run(app, Threads(), policy, workers, "drained")
+        _answers(last)
+
+
+_QUESTIONS = {
+    "q1": "pairs of items sold together, in the last hour",
+    "q2": "products viewed together in a session",
+    "q3": "items viewed before a purchase",
+    "q4": "pages visited by those who leave a full cart, by hour",
+    "q15": "categories with flat or declining sales",
+}
+
+
+def _answers(last: dict[str, pa.RecordBatch]) -> None:
+    """The newest result or two of every query, so that one sees answers and not only figures."""
+    for query, question in _QUESTIONS.items():
+        console.print(f"\n[bold]{query}[/]: {question}")
+        batch = last.get(query)
+        if batch is None:
+            console.print("  (no results)")
+            continue
+        for row in batch.slice(max(0, batch.num_rows - 3)).to_pylist():
+            console.print("  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@cli.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; all if none is named.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, for a first look.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results there.")] = None,
+) -> None:
+    """Measure, with the claim beside the measurement.
+
+    Example: `headgate bench overhead --quick --json bench.json`
+    """
+    unknown = set(names or ()) - set(BENCHES)
+    if unknown:
+        raise PipelineError(f"There is no benchmark '{sorted(unknown)[0]}'. There are: {', '.join(BENCHES)}.")
+    results = run_benches(names or list(BENCHES), quick, console)
+    table = Table(title="claims", title_justify="left")
+    for column in ("name", "source", "claim", "measured", "baseline", "ratio", "holds"):
+        table.add_column(column, justify="right" if column in ("measured", "baseline", "ratio") else "left")
+    for result in results:
+        table.add_row(*result.cells())
+    console.print(table)
+    if json_file is not None:
+        json_file.write_text(json.dumps([result.to_data() for result in results], indent=2) + "\n")
+        console.print(f"Written to {json_file}.")
+
+
+def main() -> None:
+    """Entry point: an error of the user's is one readable line, not a traceback."""
+    try:
+        cli()
+    except HeadgateError as error:
+        errors.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
+        raise SystemExit(1) from None

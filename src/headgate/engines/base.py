@@ -1,0 +1,59 @@
+"""What every engine is to the layers above: something that runs a network under a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.engines.report import Report
+from headgate.errors import PipelineError
+from headgate.graph.network import Network
+from headgate.scheduling.interface import Policy
+
+Progress = Callable[[Report], None]
+Until = str | float | None
+
+
+class Engine:
+    """Runs networks."""
+
+    name = "engine"
+
+    def run(
+        self,
+        network: Network,
+        policy: Policy,
+        *,
+        workers: int | None = None,
+        until: Until = "drained",
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> Report:
+        raise NotImplementedError
+
+
+def deadline(until: Until) -> float | None:
+    """Seconds after which a run stops; None for one that ends by itself or by hand."""
+    if until is None or until == "drained":
+        return None
+    if isinstance(until, (int, float)) and not isinstance(until, bool) and until > 0:
+        return float(until)
+    raise PipelineError(f"until={until!r}: use 'drained', a number of seconds, or None to run until stopped.")
+
+
+def half_of_l2() -> int:
+    """Bytes of half of a core's second-level cache, where packets work best (Bobox, section 5.3)."""
+    try:
+        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            if (index / "level").read_text().strip() == "2":
+                size = (index / "size").read_text().strip()
+                scale = {"K": 1024, "M": 1024 * 1024}.get(size[-1], 1)
+                return int(size.rstrip("KM")) * scale // 2
+    except OSError:
+        pass
+    return 256 * 1024
+
+
+def default_packet_rows() -> int:
+    """Rows per packet: half of L2 in rows of one 8-byte column, the narrow rows that a column kernel touches."""
+    return max(8192, min(131_072, half_of_l2() // 8))

@@ -1,0 +1,212 @@
+"""What a run reports: per query latency, QoS and counts; throughput, overhead, and the trace of box calls."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.graph.packet import Marker
+from headgate.graph.qos import QoS
+
+EXACT_SAMPLES = 1_000_000
+"""Up to that many distinct measurements percentiles are exact; beyond, within half a percent."""
+_RATIO = np.log(1.005)
+_SMALLEST = 1e-7
+
+
+class Latency:
+    """A distribution of seconds: ``mean`` and ``max`` exact, percentiles exact until samples are many."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.max = 0.0
+        self._total = 0.0
+        self._values: list[npt.NDArray[np.float64]] = []
+        self._weights: list[npt.NDArray[np.int64]] = []
+        self._held = 0
+        self._histogram: npt.NDArray[np.int64] | None = None
+
+    def add(self, seconds: float | npt.NDArray[np.float64], rows: int) -> None:
+        """``rows`` results of that latency, or one each."""
+        if not rows:
+            return
+        if isinstance(seconds, float):
+            values, weights = np.array([seconds]), np.array([rows], dtype=np.int64)
+        else:
+            values, weights = seconds, np.ones(rows, dtype=np.int64)
+        self.count += rows
+        self.max = max(self.max, float(values.max()))
+        self._total += float((values * weights).sum())
+        self._values.append(values)
+        self._weights.append(weights)
+        self._held += len(values)
+        if self._held > EXACT_SAMPLES:
+            self._compress()
+
+    def _compress(self) -> None:
+        values = np.maximum(np.concatenate(self._values), _SMALLEST)
+        places = np.clip((np.log(values / _SMALLEST) / _RATIO).astype(np.int64), 0, 6000)
+        counts = np.bincount(places, weights=np.concatenate(self._weights), minlength=6001).astype(np.int64)
+        self._histogram = counts if self._histogram is None else self._histogram + counts
+        self._values, self._weights, self._held = [], [], 0
+
+    @property
+    def mean(self) -> float:
+        return self._total / self.count if self.count else float("nan")
+
+    def percentile(self, percent: float) -> float:
+        """The smallest latency that ``percent`` of the results do not exceed."""
+        if not self.count:
+            return float("nan")
+        if self._histogram is not None:
+            if self._held:
+                self._compress()
+            rank = np.searchsorted(np.cumsum(self._histogram), self.count * percent / 100.0)
+            return float(min(_SMALLEST * np.exp((rank + 0.5) * _RATIO), self.max))
+        values, weights = np.concatenate(self._values), np.concatenate(self._weights)
+        ascending = np.argsort(values, kind="stable")
+        ranks = np.cumsum(weights[ascending])
+        place = min(int(np.searchsorted(ranks, self.count * percent / 100.0)), len(values) - 1)
+        return float(values[ascending][place])
+
+    @property
+    def p50(self) -> float:
+        return self.percentile(50)
+
+    @property
+    def p99(self) -> float:
+        return self.percentile(99)
+
+    def __repr__(self) -> str:
+        if not self.count:
+            return "Latency(no results)"
+        return f"Latency(p50={self.p50:.6f}, p99={self.p99:.6f}, mean={self.mean:.6f}, max={self.max:.6f})"
+
+
+@dataclass
+class QueryReport:
+    """One query's run.
+
+    ``latency`` is from a tuple's arrival to the hand-over of the results it caused.  ``processing`` and
+    ``end_to_end`` are measured by markers that travel with tuples, over the middle 60 % of the run: from
+    the first operator, and from arrival, to the exit.
+    """
+
+    name: str
+    latency: Latency = field(default_factory=Latency)
+    processing: Latency = field(default_factory=Latency)
+    end_to_end: Latency = field(default_factory=Latency)
+    tuples_in: int = 0
+    tuples_out: int = 0
+    shed: int = 0
+    late: int = 0
+    error: BaseException | None = None
+    utility: float = 0.0
+    has_qos: bool = False
+
+    @property
+    def qos(self) -> float | None:
+        """Mean utility of the results by the query's QoS graph; None without a graph or results."""
+        return self.utility / self.tuples_out if self.has_qos and self.tuples_out else None
+
+    def delivered(self, latencies: float | npt.NDArray[np.float64], rows: int, qos: QoS | None) -> None:
+        """``rows`` results were handed over."""
+        self.latency.add(latencies, rows)
+        self.tuples_out += rows
+        if qos is not None:
+            self.has_qos = True
+            if isinstance(latencies, float):
+                self.utility += qos.utility(latencies) * rows
+            else:
+                self.utility += float(qos.utilities(latencies).sum())
+
+    def measure(self, markers: Sequence[Marker]) -> None:
+        """Fill in what the markers saw: those between the 20th and the 80th percentile of the run."""
+        done = sorted((m for m in markers if self.name in m.exits), key=lambda m: m.serial)
+        low, high = int(len(done) * 0.2), max(int(len(done) * 0.8), int(len(done) * 0.2) + 1)
+        for marker in done[low:high]:
+            leave = marker.exits[self.name]
+            self.end_to_end.add(leave - marker.entry, 1)
+            self.processing.add(leave - (marker.begin if marker.begin is not None else marker.entry), 1)
+
+
+@dataclass
+class Overhead:
+    """Seconds of worker time beside the operators' own (Aurora, section 5.5)."""
+
+    worker: float = 0.0
+    storage: float = 0.0
+    scheduler: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.worker + self.storage + self.scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCall:
+    """One box call of the trace."""
+
+    worker: int
+    box: str
+    tuples: int
+    start: float
+    end: float
+
+
+class Trace(Sequence[BoxCall]):
+    """The box calls of a run in the order in which they ended; the newest ``limit`` of them."""
+
+    def __init__(self, limit: int = 200_000) -> None:
+        self._calls: deque[BoxCall] = deque(maxlen=limit)
+
+    def add(self, call: BoxCall) -> None:
+        self._calls.append(call)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __getitem__(self, place: Any) -> Any:
+        return list(self._calls)[place]
+
+    def __iter__(self) -> Iterator[BoxCall]:
+        return iter(list(self._calls))
+
+
+@dataclass
+class BoxReport:
+    """What the catalog learned of a box."""
+
+    name: str
+    calls: int
+    tuples_in: int
+    tuples_out: int
+    cost: float
+    selectivity: float
+    call_overhead: float
+    busy: float
+
+
+@dataclass
+class Report:
+    """What happened in a run."""
+
+    engine: str
+    policy: str
+    workers: int
+    seconds: float
+    tuples: int
+    queries: dict[str, QueryReport]
+    boxes: dict[str, BoxReport]
+    overhead: Overhead
+    trace: Trace
+
+    @property
+    def throughput(self) -> float:
+        """Source tuples per second."""
+        return self.tuples / self.seconds if self.seconds > 0 else float("nan")

@@ -1,0 +1,5 @@
+"""The simulated engine: the same network, policy and operators in virtual time."""
+
+from headgate.engines.simulated.engine import Simulated
+
+__all__ = ["Simulated"]

@@ -1,0 +1,258 @@
+"""``Simulated``: real packets through real operators, in virtual time, deterministic by seed.
+
+The cost model: a box call takes its overhead plus its tuples times their cost; the k-th tuple of a call
+leaves after k times the cost.  Costs are stated (the papers' synthetic boxes), given, or zero.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+import math
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
+from headgate.engines.clock import VirtualClock
+from headgate.engines.report import Report
+from headgate.engines.runtime import LiveOutput, Runtime, Work
+from headgate.engines.simulated.workers import Cores
+from headgate.engines.sources.base import Wait
+from headgate.errors import PipelineError
+from headgate.graph.network import Network
+from headgate.graph.operator import Operator
+from headgate.graph.packet import Packet
+from headgate.scheduling.interface import Plan, Policy
+
+PROGRESS_EVERY = 5000
+"""Events between two looks of a progress display."""
+
+
+class Simulated(Engine):
+    """Runs a network in virtual time.
+
+    ``costs`` gives seconds per tuple by box name where the box states none, for instance as measured by
+    another run's ``report.boxes``.  ``quantum`` and ``switch_cost`` model the operating system that shares
+    cores between threads, which matters when a policy wants more workers than there are.
+    """
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        call_overhead: float = 0.0,
+        seed: int = 0,
+        packet_rows: int | None = None,
+        costs: Mapping[str, float] | None = None,
+        quantum: float = 0.004,
+        switch_cost: float = 5e-6,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
+        if call_overhead < 0 or switch_cost < 0 or quantum <= 0:
+            raise PipelineError("Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive.")
+        self.workers = workers
+        self.call_overhead = call_overhead
+        self.seed = seed
+        self.packet_rows = packet_rows
+        self.costs = dict(costs or {})
+        self.quantum = quantum
+        self.switch_cost = switch_cost
+
+    def run(
+        self,
+        network: Network,
+        policy: Policy,
+        *,
+        workers: int | None = None,
+        until: Until = "drained",
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> Report:
+        return SimulatedRun(self, network, policy, workers, until, progress, seed).run()
+
+
+class SimulatedRun:
+    """One run: a heap of events, each an action at a time; equal times in the order of their making."""
+
+    def __init__(
+        self,
+        engine: Simulated,
+        network: Network,
+        policy: Policy,
+        workers: int | None = None,
+        until: Until = "drained",
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> None:
+        unknown = set(engine.costs) - {box.name for box in network.boxes}
+        if unknown:
+            raise PipelineError(f"Simulated(costs=…): there is no box '{sorted(unknown)[0]}' in this application.")
+        self.engine = engine
+        self.deadline = deadline(until)
+        self.progress = progress
+        self.clock = VirtualClock()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._counter = itertools.count()
+        self._feeding = False
+        self._handled = 0
+        cores = workers or engine.workers or os.cpu_count() or 1
+        threads = policy.workers(len(network.boxes), cores)
+        self._plans: list[Plan | None] = [None] * threads
+        self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
+        self.runtime = Runtime(
+            network,
+            policy,
+            self,
+            workers=threads,
+            packet_rows=engine.packet_rows or default_packet_rows(),
+            drain=until == "drained",
+            seed=engine.seed or seed,
+            prepare=_without_spinning,
+        )
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._counter), action))
+
+    # --- what the runtime asks for ------------------------------------------------------------------
+
+    def wake(self, worker: int) -> None:
+        self.at(self.clock.now(), lambda: self._ask(worker))
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        self._plans[worker] = plan
+
+    def set_timer(self, at: float, name: str) -> None:
+        self.at(at, lambda: self.runtime.timer(name, self.clock.now()))
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        self.open()
+        try:
+            self.advance(math.inf if self.deadline is None else self.deadline)
+        except KeyboardInterrupt:
+            pass  # a run that is stopped by hand still reports what it did
+        finally:
+            self.close()
+        return self.report()
+
+    def open(self) -> None:
+        """Make everything ready at time zero."""
+        self.runtime.open_sinks()
+        self._feed_soon(0.0)
+        for worker in range(self.runtime.workers):
+            self.wake(worker)
+
+    def advance(self, until: float) -> None:
+        """Let everything happen that happens up to that time."""
+        runtime, events = self.runtime, self._events
+        while not runtime.done and events and events[0][0] <= until:
+            when, _, action = heapq.heappop(events)
+            self.clock.advance(when)
+            action()
+            self._handled += 1
+            if self.progress is not None and self._handled % PROGRESS_EVERY == 0:
+                self.progress(self.report())
+        if runtime.done:
+            return
+        if until < math.inf:
+            self.clock.advance(until)
+        elif not events:
+            raise AssertionError("the simulation has come to a stop with work left")
+
+    def close(self) -> None:
+        self.runtime.close()
+
+    def report(self) -> Report:
+        return self.runtime.report("simulated", self.clock.now())
+
+    def _feed_soon(self, when: float) -> None:
+        if not self._feeding:
+            self._feeding = True
+            self.at(when, self._feed)
+
+    def _feed(self) -> None:
+        self._feeding = False
+        runtime, now = self.runtime, self.clock.now()
+        if runtime.sources_ended or not runtime.has_room():
+            return
+        found = runtime.admission.poll(now)
+        if isinstance(found, Wait):
+            self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
+            return
+        self._drain(runtime.admit(found, now))
+        self._feed_soon(now)
+
+    def _ask(self, worker: int) -> None:
+        self.runtime.idle(worker, self.clock.now())
+        plan, self._plans[worker] = self._plans[worker], None
+        if plan is not None:
+            self._proceed(worker, plan, 0)
+
+    def _proceed(self, worker: int, plan: Plan, place: int) -> None:
+        """Start the plan's next call that can run; after the last, ask again."""
+        while place < len(plan):
+            work = self.runtime.begin(worker, plan[place], self.clock.now())
+            place += 1
+            if work is not None:
+                self._feed_soon(self.clock.now())
+                self._start(work, lambda: self._proceed(worker, plan, place))
+                return
+        self._ask(worker)
+
+    def _start(self, work: Work, then: Callable[[], None]) -> None:
+        runtime, overhead = self.runtime, self.engine.call_overhead
+        serials = _serials(work)
+        runtime.execute(work)
+        stated = work.live.operator.cost
+        cost = self.engine.costs.get(work.live.box.name, 0.0) if stated is None else stated
+        work.seconds = cost * work.tuples
+        work.overhead = overhead
+        runtime.overhead.worker += overhead
+
+        def complete() -> None:
+            end = self.clock.now()
+            if cost:
+                work.leaves = lambda packet: _leave_times(packet, serials, end, cost)
+            self._drain(runtime.finish(work, end))
+            then()
+
+        self.cores.run(work.worker, overhead + work.seconds, complete)
+
+    def _drain(self, outputs: list[LiveOutput]) -> None:
+        for output in outputs:
+            for packet, times in self.runtime.take_output(output):
+                try:
+                    self.runtime.hand_over(output, packet, times, self.clock.now)
+                except Exception as error:
+                    self.runtime.fail_output(output, error, self.clock.now())
+
+
+def _without_spinning(operator: Operator) -> Operator:
+    """The papers' synthetic boxes keep a core busy in real time; here their cost is virtual."""
+    if hasattr(operator, "spin"):
+        operator = copy.copy(operator)
+        operator.spin = False
+    return operator
+
+
+def _serials(work: Work) -> npt.NDArray[np.int64]:
+    parts = [packet.order.serials for round_ in work.rounds for packet in round_ if len(packet)]
+    if not parts:
+        return np.empty(0, dtype=np.int64)
+    return np.sort(np.concatenate(parts), kind="stable")
+
+
+def _leave_times(
+    packet: Packet, serials: npt.NDArray[np.int64], end: float, cost: float
+) -> npt.NDArray[np.float64]:
+    """When each result leaves: its cause, the k-th tuple of the call, is done k costs into it."""
+    done = np.searchsorted(serials, packet.order.serials, side="right")
+    return end - (len(serials) - done) * cost

@@ -1,0 +1,243 @@
+"""``Threads``: a few worker threads, one scheduler state, real time (Aurora, section 3).
+
+All scheduling state sits behind one lock, which no one holds while an operator, a source or a sink works;
+Arrow's kernels release the GIL, so workers run in parallel where it matters.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
+from headgate.engines.clock import WallClock
+from headgate.engines.report import Report
+from headgate.engines.runtime import LiveOutput, Runtime
+from headgate.engines.sources.base import Wait
+from headgate.engines.threads.workers import Workers
+from headgate.errors import PipelineError
+from headgate.graph.network import Network
+from headgate.scheduling.interface import Plan, Policy
+
+PROGRESS_EVERY = 0.5
+
+
+class Threads(Engine):
+    """Runs a network on worker threads of this process."""
+
+    name = "threads"
+
+    def __init__(self, workers: int | None = None, packet_rows: int | None = None) -> None:
+        for what, value in (("workers", workers), ("packet_rows", packet_rows)):
+            if value is not None and value < 1:
+                raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
+        self.workers = workers
+        self.packet_rows = packet_rows
+
+    def run(
+        self,
+        network: Network,
+        policy: Policy,
+        *,
+        workers: int | None = None,
+        until: Until = "drained",
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> Report:
+        count = policy.workers(len(network.boxes), workers or self.workers or os.cpu_count() or 1)
+        run = _Run(network, policy, count, self.packet_rows or default_packet_rows(), until, progress, seed)
+        with _one_arrow_thread():
+            return run.run()
+
+
+class _Run:
+    """One run: feeder, workers and the thread that called, which waits, keeps timers and shows progress."""
+
+    def __init__(
+        self,
+        network: Network,
+        policy: Policy,
+        workers: int,
+        packet_rows: int,
+        until: Until,
+        progress: Progress | None,
+        seed: int,
+    ) -> None:
+        self.deadline = deadline(until)
+        self.progress = progress
+        self.clock = WallClock()
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        self.feeder_waits = False
+        self.stopping = False
+        self.over = threading.Event()
+        self.crash: BaseException | None = None
+        self._timers: list[tuple[float, int, str]] = []
+        self._draining: dict[int, threading.Lock] = {}
+        self.workers = Workers(self, workers)
+        self.runtime = Runtime(
+            network,
+            policy,
+            self,
+            workers=workers,
+            packet_rows=packet_rows,
+            drain=until == "drained",
+            seed=seed,
+            timer=time.perf_counter,
+        )
+        self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+
+    # --- what the runtime asks for, lock held -------------------------------------------------------
+
+    def wake(self, worker: int) -> None:
+        self.workers.wake(worker)
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        self.workers.assign(worker, plan)
+
+    def set_timer(self, at: float, name: str) -> None:
+        heapq.heappush(self._timers, (at, len(self._timers), name))
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        self.runtime.open_sinks()
+        feeder = threading.Thread(target=self._guard, args=(self._feed,), name="headgate-feeder")
+        try:
+            feeder.start()
+            self.workers.start()
+            self._wait()
+        except KeyboardInterrupt:
+            pass  # a run that is stopped by hand still reports what it did
+        finally:
+            self.stop()
+            self.workers.join()
+            if feeder.ident is not None:
+                feeder.join()
+            seconds = self.clock.now()
+            self.runtime.close()
+        if self.crash is not None:
+            raise self.crash
+        return self._report(seconds)
+
+    def _report(self, seconds: float) -> Report:
+        return self.runtime.report("threads", seconds)
+
+    def _wait(self) -> None:
+        """Until it is over: fire timers, show progress, keep the deadline."""
+        shown = 0.0
+        while not self.over.is_set():
+            now = self.clock.now()
+            if self.deadline is not None and now >= self.deadline:
+                return
+            if self.progress is not None and now - shown >= PROGRESS_EVERY:
+                shown = now
+                with self.lock:
+                    report = self._report(now)
+                self.progress(report)
+            with self.lock:
+                while self._timers and self._timers[0][0] <= now:
+                    self.runtime.timer(heapq.heappop(self._timers)[2], now)
+                next_timer = self._timers[0][0] if self._timers else now + PROGRESS_EVERY
+            until = min(next_timer, now + PROGRESS_EVERY, self.deadline if self.deadline is not None else next_timer)
+            self.over.wait(max(until - now, 0.001))
+
+    def stop(self) -> None:
+        with self.lock:
+            self.stopping = True
+            self.room.notify_all()
+        self.over.set()
+        self.workers.wake_all()
+
+    def check_over(self) -> None:
+        """Lock held: notice that nothing is left to do."""
+        if self.runtime.done:
+            self.over.set()
+
+    def _guard(self, work: object, *args: object) -> None:
+        """Run a thread's work; an error of our own ends the run and is raised from it."""
+        try:
+            work(*args)  # type: ignore[operator]
+        except BaseException as error:
+            self.crash = self.crash or error
+            self.stop()
+
+    # --- feeding ------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Admit packets while there is room; when queues are full wait, so that sources feel the pressure."""
+        runtime = self.runtime
+        while True:
+            with self.lock:
+                while not self.stopping and not runtime.has_room():
+                    self.feeder_waits = True
+                    self.room.wait()
+                self.feeder_waits = False
+                if self.stopping:
+                    return
+            found = runtime.admission.poll(self.clock.now())
+            if isinstance(found, Wait):
+                with self.lock:
+                    delay = 0.01 if found.until is None else found.until - self.clock.now()
+                    if not self.stopping and delay > 0:
+                        self.room.wait(delay)
+                continue
+            with self.lock:
+                outputs = runtime.admit(found, self.clock.now())
+            for output in outputs:
+                self.drain(output)
+            with self.lock:
+                self.check_over()
+                if runtime.sources_ended:
+                    return
+
+    def made_room(self) -> None:
+        """Lock held: a queue got shorter."""
+        if self.feeder_waits and self.runtime.has_room():
+            self.room.notify()
+
+    # --- sinks --------------------------------------------------------------------------------------
+
+    def drain(self, output: LiveOutput) -> None:
+        """Hand results over, in order, one thread at a time; whoever finds the door closed leaves it to the other.
+
+        A queue that has grown too long is waited for: that is back-pressure from a slow sink.
+        """
+        runtime, door = self.runtime, self._draining[output.place]
+        while True:
+            if not door.acquire(blocking=output.inbox.rows >= output.inbox.capacity):
+                return
+            try:
+                with self.lock:
+                    taken = runtime.take_output(output)
+                for packet, times in taken:
+                    try:
+                        runtime.hand_over(output, packet, times, self.clock.now)
+                    except Exception as error:
+                        with self.lock:
+                            runtime.fail_output(output, error, self.clock.now())
+            finally:
+                door.release()
+            with self.lock:
+                if output.failed or not (output.inbox.rows and output.inbox.available()):
+                    return
+
+
+@contextmanager
+def _one_arrow_thread() -> Iterator[None]:
+    """Our workers are the parallelism; and the GIL changes hands sooner than by default."""
+    threads, interval = pa.cpu_count(), sys.getswitchinterval()
+    pa.set_cpu_count(1)
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        pa.set_cpu_count(threads)
+        sys.setswitchinterval(interval)

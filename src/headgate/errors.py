@@ -1,0 +1,74 @@
+"""What can go wrong, in the user's words.
+
+Every error names the user's thing (a column, a query, a file), says what is wrong with it, and says
+what to do.  Mistakes in a pipeline are raised by the stream method that makes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadgateError(Exception):
+    """Base of every error that Headgate raises on purpose."""
+
+
+class PipelineError(HeadgateError):
+    """The pipeline as written cannot work: a name, a schema, a graph, a QoS graph."""
+
+
+class ExpressionError(PipelineError):
+    """An expression that does not parse, does not type-check, or uses what is not supported."""
+
+
+class UnknownColumn(ExpressionError):
+    """A column that the stream does not have."""
+
+
+class UnsupportedFunction(ExpressionError):
+    """A function that Headgate does not implement."""
+
+
+class TypeMismatch(ExpressionError):
+    """Operands whose types do not fit the operation."""
+
+
+class CycleError(PipelineError):
+    """Boxes that feed each other in a circle."""
+
+
+class SourceError(HeadgateError):
+    """A source that cannot be read: missing, unreadable, or not of the promised schema."""
+
+
+class SinkError(HeadgateError):
+    """A sink that cannot be written."""
+
+
+class OperatorError(HeadgateError):
+    """An operator failed while running; says which operator, on which tuples, and why."""
+
+
+class BadRow(OperatorError):
+    """A row on which Spark would raise (ANSI mode): overflow, division by zero, a cast that fails.
+
+    ``index`` is the row's place in the batch that was evaluated.
+    """
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class RunError(HeadgateError):
+    """Every query of a run failed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"`` for the closest known name, or nothing."""
+    match = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    if not match:
+        return ""
+    original = next(k for k in known if k.lower() == match[0])
+    return f" Did you mean '{original}'?"

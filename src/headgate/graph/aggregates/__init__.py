@@ -1,0 +1,129 @@
+"""Aggregate functions over groups: what windows keep while they are open.
+
+``Accumulators`` is the state of several aggregates for one set of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import BadRow, UnsupportedFunction
+from headgate.graph.aggregates.base import Accumulator
+from headgate.graph.aggregates.choices import Position, extreme
+from headgate.graph.aggregates.logs import CollectList, CountDistinct, Percentile
+from headgate.graph.aggregates.sums import Average, Count, DecimalAverage, ExactSum, FloatSum, Moments
+from headgate.graph.columns import Ints, invalid
+from headgate.graph.expressions import Aggregate
+
+
+Input = tuple[Ints | None, pa.Array | None]
+"""Rows that an aggregate counts (None: all), and their argument (None: it has none)."""
+
+
+def _sum(aggregate: Aggregate) -> Accumulator:
+    argument = aggregate.argument.type
+    return (FloatSum if pa.types.is_floating(argument) else ExactSum)(argument, aggregate.type)
+
+
+def _average(aggregate: Aggregate) -> Accumulator:
+    argument = aggregate.argument.type
+    return (DecimalAverage if pa.types.is_decimal(argument) else Average)(argument, aggregate.type)
+
+
+def _moments(sample: bool, root: bool) -> Callable[[Aggregate], Accumulator]:
+    return lambda a: Moments(a.argument.type, a.type, (sample, root))
+
+
+_FUNCTIONS: dict[str, Callable[[Aggregate], Accumulator]] = {
+    "count": lambda a: Count(None, a.type),
+    "count_distinct": lambda a: CountDistinct(a.argument.type, a.type),
+    "sum": _sum,
+    "avg": _average,
+    "min": lambda a: extreme(a.argument.type, a.type, False),
+    "max": lambda a: extreme(a.argument.type, a.type, True),
+    "stddev": _moments(sample=True, root=True),
+    "stddev_pop": _moments(sample=False, root=True),
+    "variance": _moments(sample=True, root=False),
+    "var_pop": _moments(sample=False, root=False),
+    "first": lambda a: Position(a.argument.type, a.type, (False, bool(a.parameters and a.parameters[0]))),
+    "last": lambda a: Position(a.argument.type, a.type, (True, bool(a.parameters and a.parameters[0]))),
+    "collect_list": lambda a: CollectList(a.argument.type, a.type),
+    "approx_percentile": lambda a: Percentile(a.argument.type, a.type, a.parameters),
+}
+
+
+def accumulator(aggregate: Aggregate) -> Accumulator:
+    """An accumulator without groups for ``aggregate``."""
+    make = _FUNCTIONS.get(aggregate.function)
+    if make is None:
+        raise UnsupportedFunction(f"'{aggregate.text}': the aggregate {aggregate.function} is not supported.")
+    return make(aggregate)
+
+
+def evaluate(aggregates: Sequence[Aggregate], batch: pa.RecordBatch) -> list[Input]:
+    """The rows and arguments that ``batch`` gives to each aggregate; raises ``BadRow`` and changes nothing."""
+    inputs: list[Input] = []
+    for aggregate in aggregates:
+        rows, seen = None, batch
+        if aggregate.filter is not None:
+            mask = aggregate.filter.evaluate(batch)
+            null = invalid(mask)
+            chosen = mask.fill_null(False) if null is not None else mask
+            rows = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+            seen = batch.filter(chosen)
+        try:
+            values = None if aggregate.argument is None else aggregate.argument.evaluate(seen)
+        except BadRow as bad:
+            raise BadRow(str(bad), bad.index if rows is None else int(rows[bad.index])) from bad
+        inputs.append((rows, values))
+    return inputs
+
+
+class Accumulators:
+    """The state of several aggregates for the same groups."""
+
+    def __init__(self, aggregates: Sequence[Aggregate]) -> None:
+        self.aggregates = tuple(aggregates)
+        self.parts = [accumulator(a) for a in aggregates]
+
+    def grow(self, count: int) -> None:
+        for part in self.parts:
+            part.grow(count)
+
+    def update(self, groups: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
+        """Fold rows in: row i of the batch that was evaluated belongs to ``groups[i]``."""
+        for part, (rows, values) in zip(self.parts, inputs, strict=True):
+            if rows is None:
+                part.update(groups, values, sequence)
+            else:
+                part.update(groups[rows], values, sequence[rows])
+
+    def merge(self, into: Ints, source: Accumulators, groups: Ints) -> None:
+        for part, other in zip(self.parts, source.parts, strict=True):
+            part.merge(into, other, groups)
+
+    def take(self, groups: Ints) -> Accumulators:
+        taken = Accumulators(())
+        taken.aggregates = self.aggregates
+        taken.parts = [part.take(groups) for part in self.parts]
+        return taken
+
+    def results(self, groups: Ints) -> list[pa.Array]:
+        return [part.result(groups) for part in self.parts]
+
+    def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
+        """Columns named by the aggregate's place and the part of its state."""
+        return {
+            f"{place}.{name}": column
+            for place, part in enumerate(self.parts)
+            for name, column in part.snapshot(groups).items()
+        }
+
+    def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        for place, part in enumerate(self.parts):
+            prefix = f"{place}."
+            mine = {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
+            part.restore(groups, mine)

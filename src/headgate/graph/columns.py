@@ -1,0 +1,155 @@
+"""Arrow columns as numpy integers: what key indices, buckets, sorts and time need of a column.
+
+Two values of one column are equal as SQL groups them if and only if their integers are equal: -0.0 is
+0.0, and NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PipelineError, TypeMismatch
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_NARROW_DECIMAL = 18
+
+
+def refuse_duplicates(names: Sequence[str], what: str) -> None:
+    """An output must not have two columns of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise PipelineError(
+                f"{what}: two columns would be called '{name}'; give one of them another name."
+            )
+        seen.add(name)
+
+
+def is_narrow(kind: pa.DataType) -> bool:
+    """Whether every value of the type fits one 64-bit integer."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_temporal(kind)
+        or (pa.types.is_decimal128(kind) and kind.precision <= _NARROW_DECIMAL)
+    )
+
+
+def is_wide(kind: pa.DataType) -> bool:
+    """Whether values are byte strings, or as long as such: text, binary and wide decimals."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_decimal128(kind)
+    )
+
+
+def check_key(field: pa.Field, what: str) -> None:
+    """A key column must be of a type that can be compared for equality."""
+    if not (is_narrow(field.type) or is_wide(field.type) or pa.types.is_null(field.type)):
+        raise TypeMismatch(
+            f"{what}: column '{field.name}' is {field.type}, which cannot be a key; use numbers, text, "
+            "dates, timestamps or booleans."
+        )
+
+
+def invalid(array: pa.Array) -> Mask | None:
+    """Which values are null; None if there are none."""
+    if not array.null_count:
+        return None
+    mask: Mask = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def limbs(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The unscaled values of a decimal128 array as rows of (low, high) 64 bits."""
+    raw = np.frombuffer(array.buffers()[1], dtype=np.int64).reshape(-1, 2)
+    return raw[array.offset : array.offset + len(array)]
+
+
+def decimals(low: Ints, high: Ints, null: Mask | None, kind: pa.DataType) -> pa.Array:
+    """A decimal128 array from its unscaled values."""
+    data = np.column_stack([low, high])
+    bitmap = None if null is None else pa.array(~null).buffers()[1]
+    return pa.Array.from_buffers(kind, len(low), [bitmap, pa.py_buffer(np.ascontiguousarray(data))])
+
+
+def integers(array: pa.Array) -> Ints:
+    """One 64-bit integer per value of a narrow type; nulls give 0."""
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        low: Ints = limbs(array)[:, 0]
+        null = invalid(array)
+        return low if null is None else np.where(null, 0, low)
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif pa.types.is_temporal(kind):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if array.null_count:
+        array = array.fill_null(0)
+    values: Any = array.to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(kind):
+        values = values.astype(np.float64) + 0.0
+        values[np.isnan(values)] = np.nan
+        return values.view(np.int64)  # type: ignore[no-any-return]
+    return values.astype(np.int64, copy=False)  # type: ignore[no-any-return]
+
+
+def from_integers(values: Ints, null: Mask | None, kind: pa.DataType) -> pa.Array:
+    """The column whose ``integers`` are ``values``."""
+    if null is not None and not null.any():
+        null = None
+    if pa.types.is_decimal(kind):
+        return decimals(values, values >> 63, null, kind)
+    if pa.types.is_boolean(kind):
+        return pa.array(values != 0, type=kind, mask=null)
+    if pa.types.is_floating(kind):
+        floats: Any = values.view(np.float64).astype(kind.to_pandas_dtype())
+        return pa.array(floats, type=kind, mask=null, from_pandas=False)
+    if pa.types.is_temporal(kind):
+        bits = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pa.array(values.astype(bits.to_pandas_dtype()), mask=null).view(kind)
+    return pa.array(values.astype(kind.to_pandas_dtype()), type=kind, mask=null)
+
+
+def value_keys(array: pa.Array) -> list[npt.NDArray[Any]]:
+    """Arrays that sort as SQL sorts the column's values ascending, the most significant first; nulls tie."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return []
+    if pa.types.is_floating(kind):
+        bits = integers(array)
+        return [np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)]
+    if is_narrow(kind):
+        return [integers(array)]
+    null = invalid(array)
+    keys: list[npt.NDArray[Any]]
+    if pa.types.is_decimal(kind):
+        unscaled = limbs(array)
+        keys = [unscaled[:, 1], unscaled[:, 0].view(np.uint64)]
+    else:
+        keys = [pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy()]
+    return keys if null is None else [np.where(null, np.zeros(1, dtype=key.dtype), key) for key in keys]
+
+
+def sort_keys(array: pa.Array, descending: bool = False, nulls_first: bool = True) -> list[npt.NDArray[Any]]:
+    """Arrays that sort the column as SQL does, the most significant first."""
+    null = invalid(array)
+    keys = value_keys(array)
+    if descending:
+        # Flipping every bit reverses the order of integers of either sign and cannot overflow.
+        keys = [~key for key in keys]
+    if null is None:
+        return keys
+    return [~null if nulls_first else null, *keys]

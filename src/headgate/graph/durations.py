@@ -1,0 +1,52 @@
+"""Durations as people write them: ``"60 minutes"``, ``"1 hour 30 minutes"``, ``"250 ms"``, or seconds."""
+
+from __future__ import annotations
+
+import re
+
+from headgate.errors import PipelineError, nearest
+
+_MICROS = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*,?")
+
+
+def parse_duration(duration: str | int | float, what: str) -> int:
+    """Microseconds of ``duration``; a bare number is in seconds.  ``what`` names it in errors."""
+    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        micros = round(duration * 1_000_000)
+    elif isinstance(duration, str) and duration.strip():
+        micros, place = 0, 0
+        while place < len(duration.rstrip()):
+            part = _PART.match(duration, place)
+            if part is None:
+                raise PipelineError(f"{what}: '{duration}' is not a duration; write e.g. '5 minutes' or '250 ms'.")
+            number, unit = part.groups()
+            name = unit.lower()
+            known = name if name in _MICROS else name.removesuffix("s")
+            if known not in _MICROS:
+                raise PipelineError(
+                    f"{what}: '{unit}' in '{duration}' is not a unit of time.{nearest(unit, _MICROS)} "
+                    "Use ms, seconds, minutes, hours, days or weeks."
+                )
+            micros += round(float(number) * _MICROS[known])
+            place = part.end()
+    else:
+        raise PipelineError(f"{what}: {duration!r} is not a duration; write e.g. '5 minutes' or '250 ms'.")
+    if micros < 0:
+        raise PipelineError(f"{what}: '{duration}' is negative.")
+    return micros

@@ -1,0 +1,34 @@
+"""Spark SQL expressions over Arrow record batches.
+
+An expression is the user's text.  ``parse`` reads it as Spark would, ``compiler`` resolves names and types
+against a schema by Spark's ANSI rules and turns every operator and function into a function over Arrow
+arrays, and ``Expression`` evaluates that on packets.  The modules named after families of functions
+(``strings``, ``maths``, ``temporal``, ``patterns``, ``logic``, ``subscripts``) fill the table in
+``registry``; what is not in the table is refused when the pipeline is built.  Nothing here knows a thread,
+a clock or Spark; Spark is the oracle of the tests.
+"""
+
+from headgate.graph.expressions import logic, maths, patterns, strings, subscripts, temporal
+from headgate.graph.expressions.aggregates import Aggregate, compile_aggregate
+from headgate.graph.expressions.expression import Expression, compile_expression, compile_predicate
+from headgate.graph.expressions.projection import compile_ordering, compile_projection
+from headgate.graph.expressions.registry import FUNCTIONS
+
+
+def supported_functions() -> list[str]:
+    """The names of all functions that a row expression may call."""
+    return sorted(FUNCTIONS)
+
+
+__all__ = [
+    "Aggregate",
+    "Expression",
+    "compile_aggregate",
+    "compile_expression",
+    "compile_ordering",
+    "compile_predicate",
+    "compile_projection",
+    "supported_functions",
+]
+
+_REGISTERED = (logic, maths, patterns, strings, subscripts, temporal)

@@ -1,0 +1,138 @@
+"""From the user's text to a sqlglot tree, as Spark would read it.
+
+The dialect is sqlglot's Spark with its function table emptied: every call keeps the name that the user
+wrote, so that one table of ours decides what is supported.  Where sqlglot binds operators differently from
+Spark, the text is refused and parentheses are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
+
+from headgate.errors import ExpressionError
+
+
+class PlainParser(SparkParser):
+    """Spark's grammar with every function call left as the user named it."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: SparkParser.FUNCTION_PARSERS[name]
+        for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION")
+    }
+
+
+class PlainSpark(Spark):
+    """Spark's dialect with :class:`PlainParser`."""
+
+    Parser = PlainParser
+
+
+_DIALECT = PlainSpark()
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
+_PREDICATES = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
+_BITS = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift, exp.BitwiseRightShift)
+_TERMS = (exp.Add, exp.Sub, exp.Collate)
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+def parse(text: str, *, ordering: bool = False) -> exp.Expression:
+    """Parses one expression, or raises ExpressionError pointing at the place.
+
+    With ``ordering`` the text is the list after ORDER BY, and the tree is a statement that carries it.
+    """
+    if not isinstance(text, str):
+        raise ExpressionError(f"An expression is a string of Spark SQL, not {type(text).__name__}: {text!r}.")
+    if not text.strip():
+        raise ExpressionError("The expression is empty.")
+    try:
+        tokens = [_unescaped(token, text) for token in _DIALECT.tokenize(text)]
+        tree = _parse_ordering(tokens, text) if ordering else _parse_tokens(tokens, text)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        column = first.get("col")
+        start = None if column is None else column - len(first.get("highlight") or "")
+        raise _cannot_parse(text, str(first.get("description") or error), start) from None
+    except TokenError as error:
+        raise _cannot_parse(text, str(error), None) from None
+    for node in tree.walk():
+        _check_binding(node, text)
+    return tree
+
+
+def _parse_tokens(tokens: list[Token], text: str) -> exp.Expression:
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise _cannot_parse(text, "One expression at a time: unexpected ';'", token.start)
+    trees = _DIALECT.parser().parse(tokens, text)
+    tree = trees[0] if trees else None
+    if len(trees) != 1 or tree is None:
+        raise _cannot_parse(text, "One expression at a time", None)
+    if isinstance(tree, exp.Query | exp.DDL | exp.Command | exp.Block):
+        raise _cannot_parse(text, "An expression is expected, not a statement", 0)
+    return tree
+
+
+def _parse_ordering(tokens: list[Token], text: str) -> exp.Expression:
+    prefix = _DIALECT.tokenize("SELECT 1 ORDER BY ")
+    trees = _DIALECT.parser().parse([*prefix, *tokens], text)
+    tree = trees[0] if len(trees) == 1 else None
+    if (
+        tree is None
+        or set(tree.args) - {"kind"}
+        and any(value for key, value in tree.args.items() if key not in ("kind", "expressions", "order"))
+    ):
+        raise _cannot_parse(text, "An ordering such as 'n DESC, user_id' is expected", None)
+    return tree
+
+
+def _cannot_parse(text: str, problem: str, position: int | None) -> ExpressionError:
+    problem = problem.strip().rstrip(".")
+    if position is None or "\n" in text:
+        return ExpressionError(f"Cannot parse {text!r}: {problem}.")
+    return ExpressionError(f"Cannot parse the expression: {problem}.\n  {text}\n  {' ' * max(0, position)}^")
+
+
+def _unescaped(token: Token, text: str) -> Token:
+    # sqlglot's reading of backslashes differs from Spark's in \0, \Z, \%, \_, octal and unicode escapes.
+    if token.token_type != TokenType.STRING:
+        return token
+    raw = text[token.start : token.end + 1]
+    if "\\" in raw and raw[0] in "'\"":
+        token.text = _ESCAPED.sub(_unescape, raw[1:-1])
+    return token
+
+
+def _unescape(match: re.Match[str]) -> str:
+    short, long, octal, char = match.groups()
+    if short or long:
+        return chr(int(short or long, 16))
+    if octal:
+        return chr(int(octal, 8))
+    return _ESCAPES.get(char, char)
+
+
+def _check_binding(node: exp.Expression, text: str) -> None:
+    """Refuses what sqlglot groups otherwise than Spark."""
+    if isinstance(node, _COMPARISONS):
+        if any(isinstance(side, (*_COMPARISONS, *_PREDICATES)) for side in (node.this, node.expression)):
+            raise ExpressionError(
+                f"Put parentheses around the inner comparison of {node.sql('spark')!r} in {text!r}."
+            )
+    elif isinstance(node, _BITS):
+        for side in (node.this, node.expression):
+            if isinstance(side, _BITS) and type(side) is not type(node):
+                raise ExpressionError(f"Put parentheses into {node.sql('spark')!r}: it mixes bit operators.")
+    elif isinstance(node, exp.DPipe):
+        if any(isinstance(side, (*_TERMS, *_BITS)) for side in (node.this, node.expression)):
+            raise ExpressionError(
+                f"Put parentheses into {node.sql('spark')!r}: it mixes || with other operators."
+            )

@@ -1,0 +1,129 @@
+"""Moving between Arrow arrays, scalars and numpy on the paths where no single kernel does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value: TypeAlias = Any  # pa.Array, or pa.Scalar for a constant
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Bad: TypeAlias = "Mask | None"
+Numbers: TypeAlias = npt.NDArray[Any]
+
+
+def kernel(name: str, options: Any = None) -> Callable[..., Value]:
+    """An Arrow compute function without the Python wrapper, which costs as much as a small kernel."""
+    call = pc.get_function(name).call
+    if options is None:
+        return lambda *args: call(args)
+    return lambda *args: call(args, options)
+
+
+_invert = kernel("invert")
+_fill_null = kernel("coalesce")
+_is_valid = kernel("is_valid")
+_if_else = kernel("if_else")
+
+
+def rows(*values: Value) -> int:
+    """How many rows the operands have: the length of the first that is an array."""
+    for value in values:
+        if not isinstance(value, pa.Scalar):
+            return len(value)
+    return 1
+
+
+def as_array(value: Value, length: int) -> pa.Array:
+    """An operand as an array; a constant is repeated."""
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
+    return value
+
+
+def is_true(value: Value, length: int) -> Mask:
+    """Where a boolean operand is true; null counts as false."""
+    if isinstance(value, pa.Scalar):
+        return np.full(length, value.as_py() is True)
+    filled = value.fill_null(False) if value.null_count else value
+    out: Mask = filled.to_numpy(zero_copy_only=False)
+    return out
+
+
+def is_valid(value: Value, length: int) -> Mask:
+    """Where an operand is not null."""
+    if isinstance(value, pa.Scalar):
+        return np.full(length, value.is_valid)
+    if not value.null_count:
+        return np.ones(length, dtype=bool)
+    out: Mask = value.is_valid().to_numpy(zero_copy_only=False)
+    return out
+
+
+def numbers(value: Value) -> Numbers:
+    """The raw numbers of an operand (days of a date, microseconds of a timestamp); 0 where it is null."""
+    if isinstance(value, pa.Scalar):
+        value = as_array(value, 1)
+    if pa.types.is_date32(value.type):
+        value = value.view(pa.int32())
+    elif pa.types.is_timestamp(value.type):
+        value = value.view(pa.int64())
+    if value.null_count:
+        value = value.fill_null(False if pa.types.is_boolean(value.type) else 0)
+    out: Numbers = value.to_numpy(zero_copy_only=False)
+    return out
+
+
+def from_numbers(data: Numbers, type_: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """An array of a fixed-width type over numbers; null where ``valid`` is false."""
+    raw = type_
+    if pa.types.is_date32(type_):
+        raw = pa.int32()
+    elif pa.types.is_timestamp(type_):
+        raw = pa.int64()
+    data = np.ascontiguousarray(data, dtype=raw.to_pandas_dtype())
+    mask = None if valid is None or valid.all() else ~valid
+    array = pa.array(data, type=raw, mask=mask, from_pandas=False)
+    return array if raw is type_ else array.view(type_)
+
+
+def both_valid(length: int, *values: Value) -> Mask | None:
+    """Where all operands are not null, or None if that is everywhere."""
+    out: Mask | None = None
+    for value in values:
+        if isinstance(value, pa.Scalar):
+            if value.is_valid:
+                continue
+        elif not value.null_count:
+            continue
+        valid = is_valid(value, length)
+        out = valid if out is None else out & valid
+    return out
+
+
+def null_where(value: Value, mask: Mask) -> pa.Array:
+    """The operand with null on the rows of a mask."""
+    array = as_array(value, len(mask))
+    return _if_else(pa.array(mask), pa.scalar(None, array.type), array)
+
+
+def some(mask: Mask) -> Bad:
+    """A mask, or None if it is empty."""
+    return mask if mask.any() else None
+
+
+def union(a: Bad, b: Bad) -> Bad:
+    if a is None:
+        return b
+    return a if b is None else a | b
+
+
+def per_distinct(array: pa.Array, convert: Callable[[list[Any]], list[Any]], type_: pa.DataType) -> pa.Array:
+    """Applies a Python function to the distinct values of an array: for what no kernel does exactly."""
+    encoded = array.dictionary_encode()
+    mapped = pa.array(convert(encoded.dictionary.to_pylist()), type=type_)
+    return mapped.take(encoded.indices)

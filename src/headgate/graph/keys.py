@@ -1,0 +1,180 @@
+"""Keys as dense integers, so that keyed state is an array and finding it is one lookup.
+
+A ``KeyIndex`` gives every distinct key (any number of columns; a null is a value of its own) a slot, packet
+by packet.  Each column has a code per distinct value, kept in a hash table that survives packets; codes of
+several columns are paired and numbered again.  The cost of a packet does not grow with the number of keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pandas._libs.hashtable import Int64HashTable
+
+from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
+
+_SMALL = 1024
+
+
+def grown(array: npt.NDArray[Any], size: int, fill: Any = 0) -> npt.NDArray[Any]:
+    """``array`` with room for ``size`` elements, at least doubled if it has to move."""
+    if len(array) >= size:
+        return array
+    larger = np.full(max(size, 2 * len(array), 64), fill, dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class Numbering:
+    """Distinct 64-bit integers, numbered from 0 in the order in which they first came."""
+
+    __slots__ = ("_table", "count", "values")
+
+    def __init__(self) -> None:
+        self._table = Int64HashTable(_SMALL)
+        self.values: Ints = np.empty(_SMALL, dtype=np.int64)
+        self.count = 0
+
+    def number(self, values: Ints) -> Ints:
+        """The number of every value; those not seen before get new ones."""
+        values = np.ascontiguousarray(values)
+        numbers: Ints = self._table.lookup(values)
+        unknown = numbers < 0
+        if unknown.any():
+            # A table of its own finds the distinct new values: the persistent one only looks up and adds.
+            fresh, places = Int64HashTable(_SMALL).factorize(values[unknown])
+            start, self.count = self.count, self.count + len(fresh)
+            self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
+            self.values = grown(self.values, self.count)
+            self.values[start : self.count] = fresh
+            numbers[unknown] = places + start
+        return numbers
+
+    def find(self, values: Ints) -> Ints:
+        """The number of every value, -1 if it was never seen."""
+        return self._table.lookup(np.ascontiguousarray(values))  # type: ignore[no-any-return]
+
+
+class _Narrow:
+    """Codes of a column whose values fit 64 bits: 0 for null, number + 1 otherwise."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.type = kind
+        self._numbering = Numbering()
+
+    @property
+    def count(self) -> int:
+        return self._numbering.count + 1
+
+    def codes(self, array: pa.Array) -> Ints:
+        null = invalid(array)
+        if null is None:
+            return self._numbering.number(integers(array)) + 1
+        codes = np.zeros(len(array), dtype=np.int64)
+        codes[~null] = self._numbering.number(integers(array)[~null]) + 1
+        return codes
+
+    def values(self, codes: Ints) -> pa.Array:
+        return from_integers(self._numbering.values[codes - 1], codes == 0, self.type)
+
+
+class _Wide:
+    """Codes of a column of text, bytes or wide decimals; only a packet's distinct values are looked up."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.type = kind
+        self._stored = pa.binary(16) if pa.types.is_decimal(kind) else kind
+        self._codes: defaultdict[Any, int] = defaultdict(itertools.count(1).__next__)
+        self._values = np.full(_SMALL, None, dtype=object)
+
+    @property
+    def count(self) -> int:
+        return len(self._codes) + 1
+
+    def codes(self, array: pa.Array) -> Ints:
+        if pa.types.is_decimal(self.type):
+            array = array.view(self._stored)
+        encoded = array.dictionary_encode()
+        words = encoded.dictionary.to_numpy(zero_copy_only=False)
+        before = len(self._codes)
+        codes = np.fromiter(map(self._codes.__getitem__, words), dtype=np.int64, count=len(words))
+        if len(self._codes) > before:
+            fresh = codes > before
+            self._values = grown(self._values, len(self._codes) + 1, None)
+            self._values[codes[fresh]] = words[fresh]
+        indices = encoded.indices
+        if indices.null_count:
+            codes = np.append(codes, 0)
+            indices = indices.fill_null(len(words))
+        return codes[indices.to_numpy()]  # type: ignore[no-any-return]
+
+    def values(self, codes: Ints) -> pa.Array:
+        stored = pa.array(self._values[codes], type=self._stored)
+        return stored.view(self.type) if pa.types.is_decimal(self.type) else stored
+
+
+class _Null:
+    """Codes of a column of type NULL: there is one value."""
+
+    count = 1
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.type = kind
+
+    def codes(self, array: pa.Array) -> Ints:
+        return np.zeros(len(array), dtype=np.int64)
+
+    def values(self, codes: Ints) -> pa.Array:
+        return pa.nulls(len(codes))
+
+
+def _encoder(kind: pa.DataType) -> _Narrow | _Wide | _Null:
+    if pa.types.is_null(kind):
+        return _Null(kind)
+    return _Narrow(kind) if is_narrow(kind) else _Wide(kind)
+
+
+class KeyIndex:
+    """Slots of keys.  Without key columns there is one slot, 0."""
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self.types = tuple(types)
+        self._columns = [_encoder(kind) for kind in self.types]
+        self._pairs = [Numbering() for _ in self.types[1:]]
+
+    def __len__(self) -> int:
+        """One more than the highest slot that was ever given."""
+        if self._pairs:
+            return self._pairs[-1].count
+        return self._columns[0].count if self._columns else 1
+
+    def slots(self, columns: Sequence[pa.Array], rows: int) -> Ints:
+        """The slot of the key of each of ``rows`` rows."""
+        if not columns:
+            return np.zeros(rows, dtype=np.int64)
+        slots = self._columns[0].codes(columns[0])
+        for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
+            slots = pairs.number((slots << 32) | encoder.codes(column))
+        return slots
+
+    def keys(self, slots: Ints) -> list[pa.Array]:
+        """The key columns of ``slots``."""
+        keys: list[pa.Array] = []
+        for encoder, pairs in zip(reversed(self._columns[1:]), reversed(self._pairs), strict=True):
+            paired = pairs.values[slots]
+            keys.append(encoder.values(paired & 0xFFFF_FFFF))
+            slots = paired >> 32
+        if self._columns:
+            keys.append(self._columns[0].values(slots))
+        return keys[::-1]
+
+    def retain(self, slots: Ints) -> tuple[KeyIndex, Ints]:
+        """An index of only these slots' keys, and their slots in it: how dead keys are forgotten."""
+        index = KeyIndex(self.types)
+        return index, index.slots(self.keys(slots), len(slots))

@@ -1,0 +1,251 @@
+"""The boxes-and-arrows network (Aurora, section 2): sources, boxes, outputs, and the arrows between them.
+
+A port is where a box takes its input: one arrow, or several that were united, whose rows meet in order.
+Sources, unions and outputs are not boxes: they cost no call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.errors import CycleError, PipelineError
+from headgate.graph.operator import Kind, Operator
+from headgate.graph.qos import QoS
+
+
+@dataclass(eq=False)
+class Source:
+    """Where tuples come from.  ``origin`` says how an engine reads it."""
+
+    name: str
+    schema: pa.Schema
+    origin: Any = None
+    idle_after: float | None = None
+
+
+@dataclass(eq=False)
+class Box:
+    """An operator in the network, with a queue before each of its ports."""
+
+    name: str
+    operator: Operator
+    ports: tuple[Port, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """From one output of a node."""
+
+    node: Source | Box
+    output: int = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.node.schema if isinstance(self.node, Source) else self.node.operator.outputs[self.output]
+
+
+Port = tuple[Arrow, ...]
+
+
+@dataclass(eq=False)
+class Output:
+    """Where a query's results leave: its name is the query's name."""
+
+    name: str
+    port: Port
+    sink: Any = None
+    qos: QoS | None = None
+    keep: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.port[0].schema
+
+
+@dataclass
+class Network:
+    """A loop-free graph of boxes, checked; boxes stand in topological order."""
+
+    sources: Sequence[Source]
+    boxes: Sequence[Box]
+    outputs: Sequence[Output]
+    name: str = "app"
+    index: dict[Box, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        for what, names in (
+            ("sources", [s.name for s in self.sources]),
+            ("boxes", [b.name for b in self.boxes]),
+            ("queries", [o.name for o in self.outputs]),
+        ):
+            twice = [name for name, times in Counter(names).items() if times > 1]
+            if twice:
+                raise PipelineError(f"Two {what} are called '{twice[0]}'; give each a name of its own.")
+        self.boxes = self._sorted(self.boxes)
+        self.index = {box: place for place, box in enumerate(self.boxes)}
+
+    @staticmethod
+    def of(name: str, outputs: Sequence[Output]) -> Network:
+        """The network that the outputs need, in the order in which its parts were declared upstream."""
+        sources: dict[Source, None] = {}
+        boxes: dict[Box, None] = {}
+        on_path: list[Box] = []
+
+        def visit(port: Port) -> None:
+            for arrow in port:
+                node = arrow.node
+                if isinstance(node, Source):
+                    sources[node] = None
+                elif node not in boxes:
+                    if node in on_path:
+                        raise CycleError(_circle(on_path[on_path.index(node) :]))
+                    on_path.append(node)
+                    for upstream in node.ports:
+                        visit(upstream)
+                    on_path.pop()
+                    boxes[node] = None
+
+        for output in outputs:
+            visit(output.port)
+        return Network(list(sources), list(boxes), list(outputs), name)
+
+    @staticmethod
+    def _sorted(boxes: Sequence[Box]) -> list[Box]:
+        """Topological order, stable in the given one; a cycle is an error that names its boxes."""
+        placed: dict[Box, None] = {}
+        waiting = list(boxes)
+        while waiting:
+            ready = [b for b in waiting if all(up in placed for up in upstream_boxes(b))]
+            if not ready:
+                raise CycleError(_circle(_find_circle(waiting)))
+            for box in ready:
+                placed[box] = None
+            waiting = [b for b in waiting if b not in placed]
+        return list(placed)
+
+    @cached_property
+    def upstream(self) -> list[list[int]]:
+        """For every box, the boxes that feed it."""
+        return [sorted({self.index[up] for up in upstream_boxes(box)}) for box in self.boxes]
+
+    @cached_property
+    def downstream(self) -> list[list[int]]:
+        """For every box, the boxes that it feeds."""
+        down: list[list[int]] = [[] for _ in self.boxes]
+        for place, ups in enumerate(self.upstream):
+            for up in ups:
+                down[up].append(place)
+        return down
+
+    @cached_property
+    def queries(self) -> dict[str, frozenset[int]]:
+        """For every query, the boxes that work for it."""
+        return {o.name: frozenset(self._reaching(o.port)) for o in self.outputs}
+
+    @cached_property
+    def queries_of(self) -> list[tuple[str, ...]]:
+        """For every box, the queries that it works for."""
+        return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]
+
+    def sources_of(self, port: Port) -> set[Source]:
+        """The sources whose tuples can reach a port."""
+        found = {a.node for a in port if isinstance(a.node, Source)}
+        for place in self._reaching(port):
+            for upstream in self.boxes[place].ports:
+                found |= {a.node for a in upstream if isinstance(a.node, Source)}
+        return found
+
+    def _reaching(self, port: Port) -> set[int]:
+        found: set[int] = set()
+        todo = [a.node for a in port if isinstance(a.node, Box)]
+        while todo:
+            box = todo.pop()
+            if self.index[box] not in found:
+                found.add(self.index[box])
+                todo += upstream_boxes(box)
+        return found
+
+    def to_data(self) -> dict[str, Any]:
+        """The network as plain data, to print, store or compare."""
+
+        def arrows(port: Port) -> list[str]:
+            return [a.node.name if a.output == 0 else f"{a.node.name}:{a.output}" for a in port]
+
+        def columns(schema: pa.Schema) -> dict[str, str]:
+            return {f.name: str(f.type) for f in schema}
+
+        return {
+            "name": self.name,
+            "sources": [{"name": s.name, "schema": columns(s.schema)} for s in self.sources],
+            "boxes": [
+                {
+                    "name": b.name,
+                    "does": b.operator.label,
+                    "kind": b.operator.kind.value,
+                    "inputs": [arrows(p) for p in b.ports],
+                    "schema": columns(b.operator.outputs[0]),
+                }
+                for b in self.boxes
+            ],
+            "queries": [
+                {"name": o.name, "input": arrows(o.port), "qos": list(o.qos.points) if o.qos else None}
+                for o in self.outputs
+            ],
+        }
+
+    def to_mermaid(self) -> str:
+        """The network as a Mermaid flow chart: sources, boxes by kind, outputs."""
+        shape = {Kind.STATELESS: ("[", "]"), Kind.KEYED: ("[[", "]]"), Kind.STATEFUL: ("[/", "/]")}
+        ids: dict[Any, str] = {}
+        lines = ["flowchart LR"]
+
+        def node(thing: Any, text: str, left: str, right: str) -> None:
+            ids[thing] = f"n{len(ids)}"
+            quoted = text.replace('"', "'")
+            lines.append(f'    {ids[thing]}{left}"{quoted}"{right}')
+
+        def join(port: Port, target: str) -> None:
+            for arrow in port:
+                mark = f"|output {arrow.output}|" if arrow.output else ""
+                lines.append(f"    {ids[arrow.node]} -->{mark} {target}")
+
+        for source in self.sources:
+            node(source, source.name, "([", "])")
+        for box in self.boxes:
+            node(box, f"{box.name}: {box.operator.label}", *shape[box.operator.kind])
+        for output in self.outputs:
+            node(output, output.name, "{{", "}}")
+        for box in self.boxes:
+            for port in box.ports:
+                join(port, ids[box])
+        for output in self.outputs:
+            join(output.port, ids[output])
+        return "\n".join(lines)
+
+
+def upstream_boxes(box: Box) -> list[Box]:
+    """The boxes that feed a box, over all its ports."""
+    return [arrow.node for port in box.ports for arrow in port if isinstance(arrow.node, Box)]
+
+
+def _find_circle(boxes: Iterable[Box]) -> list[Box]:
+    among = set(boxes)
+    path = [next(iter(boxes))]
+    while True:
+        path.append(next(up for up in upstream_boxes(path[-1]) if up in among))
+        if path[-1] in path[:-1]:
+            return path[path.index(path[-1]) + 1 :][::-1]
+
+
+def _circle(boxes: Sequence[Box]) -> str:
+    names = [b.name for b in boxes]
+    return (
+        f"These boxes feed each other in a circle: {' -> '.join([*names, names[0]])}. "
+        "A network must be loop-free; cut one of these arrows."
+    )

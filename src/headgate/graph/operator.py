@@ -1,0 +1,84 @@
+"""What an operator is: a function of packets and of its state.
+
+Three kinds (ordered processing, section 1.1): *stateless*, *keyed* (partitioned stateful: rows of
+different keys touch disjoint state) and *stateful*.  The kind says how many workers may be inside the
+operator at once.  The same operator object runs in a worker thread, in a Spark task and in simulation;
+it pickles, knows no engine, and never loops over tuples in Python unless it runs a user's function that
+works row by row (``slow`` is then true).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from headgate.graph.packet import Packet
+
+
+class Kind(enum.Enum):
+    STATELESS = "stateless"
+    KEYED = "keyed"
+    STATEFUL = "stateful"
+
+
+class State:
+    """State of an operator: everything it remembers between packets.
+
+    ``snapshot`` writes it as one Arrow table and ``Operator.restore`` reads it back.  A keyed state's
+    table has the key columns first, so that an engine can split it by bucket, and restoring several
+    tables gives the union of their keys.
+    """
+
+    late: int = 0
+    """Rows that came after their window had closed."""
+
+    def snapshot(self) -> pa.Table:
+        raise NotImplementedError
+
+
+class Operator:
+    """One box's work.  Subclasses say what they are and implement ``process``."""
+
+    kind: ClassVar[Kind] = Kind.STATELESS
+    slow: bool = False
+    """Runs Python per row."""
+    cost: float | None = None
+    """Stated seconds per tuple, for the papers' synthetic boxes; None: measure it."""
+
+    def __init__(self, inputs: Sequence[pa.Schema], outputs: Sequence[pa.Schema]) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    @property
+    def label(self) -> str:
+        """What it does, in the user's words, for pictures and errors."""
+        return type(self).__name__.lower()
+
+    def open(self) -> State | None:
+        """A fresh state; None for stateless operators."""
+        return None
+
+    def restore(self, tables: Sequence[pa.Table]) -> State | None:
+        """The state that was snapshotted to ``tables``."""
+        if tables and any(t.num_rows for t in tables):
+            raise NotImplementedError(f"{self.label} has no state to restore")
+        return self.open()
+
+    def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
+        """Results for one packet per input, one packet per output.
+
+        Packets on several inputs hold all rows of one common range of serials.  Results must not depend
+        on how the stream was cut into packets, and leave in the order of the rows that caused them.
+        """
+        raise NotImplementedError
+
+    def finish(self, state: Any, end: Packet) -> list[Packet]:
+        """What is still open when the stream has ended, caused by the final punctuation.
+
+        ``end`` is a packet with one row of unspecified content whose order is the punctuation's; results
+        are ``end.caused(batch, zeros)``.
+        """
+        return []

@@ -1,0 +1,98 @@
+"""Rows by key and time: what an interval join remembers of one input, and how it finds partners.
+
+Rows are kept in runs, each sorted by (slot, time), of sizes that grow geometrically, so that adding a
+packet costs little and a search visits few runs.  Rows that no tuple can meet any more are dropped when
+runs are merged, and when they are more than half of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.graph.columns import Ints
+
+
+class Run:
+    """Rows sorted by (slot, time); ``sequence`` is their place in the input they came from."""
+
+    __slots__ = ("_codes", "_ordered", "batch", "sequence", "slots", "times")
+
+    def __init__(self, batch: pa.RecordBatch, slots: Ints, times: Ints, sequence: Ints) -> None:
+        ordered = np.sort(times)
+        # A code is (slot, rank of the time), so that one binary search finds both; ranks cannot overflow
+        # as differences of times could.
+        codes = slots * (len(slots) + 1) + np.searchsorted(ordered, times)
+        if bool(np.all(codes[:-1] <= codes[1:])):
+            self.batch, self.slots, self.times, self.sequence = batch, slots, times, sequence
+        else:
+            by_code = np.argsort(codes, kind="stable")
+            self.batch = batch.take(pa.array(by_code))
+            self.slots, self.times, self.sequence = slots[by_code], times[by_code], sequence[by_code]
+            codes = codes[by_code]
+        self._ordered, self._codes = ordered, codes
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def pairs(self, slots: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """(i, row) for every i and every row of slot ``slots[i]`` with a time in ``low[i] .. high[i]``."""
+        base = slots * (len(self) + 1)
+        first = np.searchsorted(self._codes, base + np.searchsorted(self._ordered, low, side="left"))
+        last = np.searchsorted(self._codes, base + np.searchsorted(self._ordered, high, side="right"))
+        counts = np.maximum(last - first, 0)
+        total = int(counts.sum())
+        asked = np.repeat(np.arange(len(slots), dtype=np.int64), counts)
+        rows = np.arange(total, dtype=np.int64) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        return asked, rows
+
+    def before(self, time: int) -> int:
+        """How many rows are older than ``time``."""
+        return int(np.searchsorted(self._ordered, time))
+
+    def since(self, time: int) -> Run:
+        """The rows that are not older than ``time``."""
+        if not self.before(time):
+            return self
+        kept = np.flatnonzero(self.times >= time)
+        return Run(self.batch.take(pa.array(kept)), self.slots[kept], self.times[kept], self.sequence[kept])
+
+
+class Shelf:
+    """The rows of one input that may still find partners."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    def add(self, run: Run, oldest: int) -> None:
+        """Put a run on the shelf; rows older than ``oldest`` may be forgotten."""
+        run = run.since(oldest)
+        while self.runs and len(self.runs[-1]) <= 2 * len(run):
+            other = self.runs.pop().since(oldest)
+            if len(other):
+                run = Run(
+                    pa.concat_batches([other.batch, run.batch]),
+                    np.concatenate([other.slots, run.slots]),
+                    np.concatenate([other.times, run.times]),
+                    np.concatenate([other.sequence, run.sequence]),
+                )
+        if len(run):
+            self.runs.append(run)
+
+    def forget(self, oldest: int) -> None:
+        """Rewrite the runs of which most rows are older than ``oldest``."""
+        if any(2 * run.before(oldest) > len(run) for run in self.runs):
+            kept = [run.since(oldest) if 2 * run.before(oldest) > len(run) else run for run in self.runs]
+            self.runs = [run for run in kept if len(run)]
+
+    def renumber(self, numbers: Ints) -> None:
+        """Slot s becomes ``numbers[s]``."""
+        self.runs = [Run(r.batch, numbers[r.slots], r.times, r.sequence) for r in self.runs]

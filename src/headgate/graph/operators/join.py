@@ -1,0 +1,315 @@
+"""``keyed.join(other_keyed, within="5 minutes", on="ts")``: pairs of equal key that are close in time.
+
+A pair is caused by the one of its rows that comes later.  Time at a tuple is the smaller of the two inputs'
+maxima of event time up to and including it; a row is gone for every tuple at which time has passed it by
+more than ``within``.  Whether it is still in memory then makes no difference to the results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import PipelineError, TypeMismatch
+from headgate.graph.columns import Ints, check_key, invalid
+from headgate.graph.durations import parse_duration
+from headgate.graph.keys import KeyIndex
+from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators.interval import Run, Shelf
+from headgate.graph.packet import Marker, Order, Packet, empty_batch
+from headgate.graph.schema import require_columns
+from headgate.graph.time import NEVER, event_times, time_column
+
+_META = b"headgate.join"
+_LEFT, _RIGHT = 0, 1
+_SPARE_KEYS = 65_536
+
+
+class JoinState(State):
+    """What both inputs may still be asked for, and how far time has come."""
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+        self.index = KeyIndex(join.key_types)
+        self.shelves = (Shelf(), Shelf())
+        self.counts = [0, 0]
+        self.maxima = [NEVER, NEVER]
+        self.clock = NEVER
+        self.idle: set[int] = set()
+        """Inputs that do not hold time back now, after their last row in the call; the engine sets it."""
+        self.ended: dict[int, int] = {}
+        """Inputs that have ended, and the serial from which on they do not hold time back."""
+
+    def advance(self, packets: Sequence[Packet], serials: Ints) -> Ints:
+        """Time at each of ``serials`` (not decreasing), which are all those of the call."""
+        moved = [self._join.moves(packet, side) for side, packet in enumerate(packets)]
+        # Ticks may go beyond the last row that this bucket has; the clock must not depend on buckets.
+        end = max([NEVER, *(int(at[-1]) for at in (serials, moved[0][0], moved[1][0]) if len(at))])
+        at = np.append(serials, end)
+        times = np.full(len(at), NEVER, dtype=np.int64)
+        held = np.zeros(len(at), dtype=bool)
+        for side, (moved_at, moves) in enumerate(moved):
+            highest = np.maximum.accumulate(np.concatenate([[self.maxima[side]], moves]))
+            self.maxima[side] = int(highest[-1])
+            mine = highest[np.searchsorted(moved_at, at, side="right")]
+            out = self.ended.get(side)
+            if out is None and side in self.idle:
+                out = int(moved_at[-1]) + 1 if len(moved_at) else NEVER
+            holds = np.ones(len(at), dtype=bool) if out is None else at < out
+            times = np.where(holds & held, np.minimum(times, mine), np.where(holds, mine, times))
+            held |= holds
+        times = np.maximum.accumulate(np.concatenate([[self.clock], times]))
+        self.clock = int(times[-1])
+        return times[1:-1]
+
+    def remember(self, side: int, run: Run) -> None:
+        oldest = max(self.clock, NEVER) - self._join.within
+        self.shelves[side].add(run, oldest)
+        for shelf in self.shelves:
+            shelf.forget(oldest)
+        if len(self.index) > _SPARE_KEYS + 2 * sum(map(len, self.shelves)):
+            self._forget_keys()
+
+    def _forget_keys(self) -> None:
+        runs = [run.slots for shelf in self.shelves for run in shelf]
+        live = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *runs]))
+        numbers = np.full(len(self.index), -1, dtype=np.int64)
+        self.index, numbers[live] = self.index.retain(live)
+        for shelf in self.shelves:
+            shelf.renumber(numbers)
+
+    def snapshot(self) -> pa.Table:
+        join = self._join
+        schema = join.snapshot_schema().with_metadata(
+            {_META: json.dumps({"maxima": self.maxima, "clock": self.clock}).encode()}
+        )
+        batches = []
+        for side, shelf in enumerate(self.shelves):
+            for run in shelf:
+                rows = run.batch
+                columns = [rows.column(name) for name in join.keys_by_input[side]]
+                columns += [pa.array(np.full(len(run), side, dtype=np.int8)), pa.array(run.sequence)]
+                for other, input_schema in enumerate(join.inputs):
+                    if other == side:
+                        columns.append(pa.StructArray.from_arrays(rows.columns, fields=list(input_schema)))
+                    else:
+                        columns.append(pa.nulls(len(run), pa.struct(list(input_schema))))
+                batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return pa.Table.from_batches(batches, schema=schema)
+
+
+@dataclass(frozen=True)
+class _New:
+    """The rows of one input's packet that can find partners: both key and time are there."""
+
+    batch: pa.RecordBatch
+    slots: Ints
+    times: Ints
+    serials: Ints
+    sequence: Ints
+    clock: Ints
+    place: Ints
+    """Place among all rows of the call, in the order in which they come."""
+
+    def run(self) -> Run:
+        return Run(self.batch, self.slots, self.times, self.sequence)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    left: pa.RecordBatch
+    right: pa.RecordBatch
+    cause: Ints
+    partner: Ints
+
+
+class Join(Operator):
+    """Inner join of two inputs by key and time."""
+
+    kind = Kind.KEYED
+
+    def __init__(
+        self,
+        left_schema: pa.Schema,
+        right_schema: pa.Schema,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        within: str | float,
+        on: str | Sequence[str],
+    ) -> None:
+        schemas = (left_schema, right_schema)
+        self.within = min(parse_duration(within, "join: within"), 1 << 60)
+        self.keys_by_input = (
+            tuple(require_columns(left_schema, left_keys, "join: left key")),
+            tuple(require_columns(right_schema, right_keys, "join: right key")),
+        )
+        self._check_keys(schemas)
+        pair = (on, on) if isinstance(on, str) else tuple(on)
+        if len(pair) != 2:
+            raise PipelineError(f"join: on= takes one time column or a pair (left, right), not {on!r}.")
+        self.times_by_input = (
+            require_columns(left_schema, [pair[0]], "join: on, left")[0],
+            require_columns(right_schema, [pair[1]], "join: on, right")[0],
+        )
+        for schema, name, side in zip(schemas, self.times_by_input, ("left", "right"), strict=True):
+            time_column(schema, name, f"join: on, {side}")
+        super().__init__(schemas, [self._output(left_schema, right_schema)])
+
+    def _check_keys(self, schemas: tuple[pa.Schema, pa.Schema]) -> None:
+        left, right = self.keys_by_input
+        if not left or len(left) != len(right):
+            raise PipelineError(
+                f"join: the left stream has {len(left)} key columns and the right one {len(right)}; "
+                "key both by the same columns."
+            )
+        for mine, other in zip(left, right, strict=True):
+            one, two = schemas[_LEFT].field(mine), schemas[_RIGHT].field(other)
+            check_key(one, "join: left key")
+            if one.type != two.type:
+                raise TypeMismatch(
+                    f"join: key '{mine}' is {one.type} on the left, but '{other}' is {two.type} on the "
+                    "right; CAST one of them with .with_columns first."
+                )
+        self.key_types = [schemas[_LEFT].field(name).type for name in left]
+
+    def _output(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+        self._right_columns = [name for name in right.names if name not in self.keys_by_input[_RIGHT]]
+        fields = list(left)
+        names = set(left.names)
+        for name in self._right_columns:
+            new = name if name not in left.names else f"{name}_right"
+            if new in names:
+                raise PipelineError(f"join: two columns would be named '{new}'; rename one of them first.")
+            names.add(new)
+            fields.append(right.field(name).with_name(new))
+        return pa.schema(fields)
+
+    @property
+    def label(self) -> str:
+        pairs = zip(*self.keys_by_input, strict=True)
+        return f"join({', '.join(a if a == b else f'{a} = {b}' for a, b in pairs)})"
+
+    def open(self) -> JoinState:
+        return JoinState(self)
+
+    def moves(self, packet: Packet, side: int) -> tuple[Ints, Ints]:
+        """Serials and event times of the rows that move this input's time."""
+        if packet.ticks is not None:
+            return packet.ticks.order.serials, packet.ticks.times
+        times = event_times(packet.batch.column(self.times_by_input[side]))
+        return packet.order.serials, times
+
+    def process(self, packets: Sequence[Packet], state: JoinState) -> list[Packet]:
+        both = Order.concat([p.order for p in packets])
+        come = np.argsort(both.serials, kind="stable")
+        serials = both.serials[come]
+        clock = state.advance(packets, serials)
+        place = np.empty(len(come), dtype=np.int64)
+        place[come] = np.arange(len(come))
+        split = len(packets[_LEFT])
+        places = (place[:split], place[split:])
+        new = [self._new(packets[side], side, state, places[side], clock) for side in (_LEFT, _RIGHT)]
+        runs = [rows.run() for rows in new]
+        found = [self._meet(new[_LEFT], run, _LEFT) for run in state.shelves[_RIGHT]]
+        found += [self._meet(new[_RIGHT], run, _RIGHT) for run in state.shelves[_LEFT]]
+        found.append(self._meet_each_other(new[_LEFT], new[_RIGHT]))
+        for side in (_LEFT, _RIGHT):
+            state.remember(side, runs[side])
+        markers: dict[int, Marker] = {id(m): m for p in packets for m in p.markers}
+        batch, causes = self._assemble([pairs for pairs in found if len(pairs.cause)])
+        order = both.take(come).take(causes)
+        return [Packet(batch, order, tuple(markers.values()), packets[_LEFT].request)]
+
+    def _new(self, packet: Packet, side: int, state: JoinState, place: Ints, clock: Ints) -> _New:
+        batch = packet.batch
+        sequence = np.arange(len(packet), dtype=np.int64) + state.counts[side]
+        state.counts[side] += len(packet)
+        times = event_times(batch.column(self.times_by_input[side]))
+        serials, now = packet.order.serials, clock[place]
+        usable = times > NEVER
+        for name in self.keys_by_input[side]:
+            null = invalid(batch.column(name))
+            if null is not None:
+                usable &= ~null
+        if not usable.all():
+            rows = np.flatnonzero(usable)
+            batch = batch.take(pa.array(rows))
+            times, serials, sequence, now, place = (a[rows] for a in (times, serials, sequence, now, place))
+        slots = state.index.slots([batch.column(n) for n in self.keys_by_input[side]], batch.num_rows)
+        return _New(batch, slots, times, serials, sequence, now, place)
+
+    def _meet(self, new: _New, run: Run, side: int) -> _Pairs:
+        """New rows of ``side`` with remembered rows of the other: the new row is the later one."""
+        oldest = np.maximum(new.times, new.clock) - self.within
+        asked, rows = run.pairs(new.slots, oldest, new.times + self.within)
+        mine, other = new.batch.take(pa.array(asked)), run.batch.take(pa.array(rows))
+        left, right = (mine, other) if side == _LEFT else (other, mine)
+        return _Pairs(left, right, new.place[asked], run.sequence[rows])
+
+    def _meet_each_other(self, left: _New, right: _New) -> _Pairs:
+        """New rows with new rows: whichever has the later place is the cause."""
+        numbers = np.arange(len(right.slots), dtype=np.int64)
+        run = Run(pa.RecordBatch.from_arrays([pa.array(numbers)], ["row"]), right.slots, right.times, numbers)
+        mine, rows = run.pairs(left.slots, left.times - self.within, left.times + self.within)
+        other = run.sequence[rows]
+        right_later = right.place[other] > left.place[mine]
+        now = np.where(right_later, right.clock[other], left.clock[mine])
+        partner_time = np.where(right_later, left.times[mine], right.times[other])
+        there = np.flatnonzero(partner_time + self.within >= now)
+        mine, other, right_later = mine[there], other[there], right_later[there]
+        return _Pairs(
+            left.batch.take(pa.array(mine)),
+            right.batch.take(pa.array(other)),
+            np.where(right_later, right.place[other], left.place[mine]),
+            np.where(right_later, left.sequence[mine], right.sequence[other]),
+        )
+
+    def _assemble(self, found: list[_Pairs]) -> tuple[pa.RecordBatch, Ints]:
+        """All pairs in the order of their causes, then of their partners; and the causes' places."""
+        if not found:
+            return empty_batch(self.outputs[0]), np.empty(0, dtype=np.int64)
+        left = pa.concat_batches([pairs.left for pairs in found])
+        right = pa.concat_batches([pairs.right for pairs in found])
+        columns = left.columns + [right.column(name) for name in self._right_columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.outputs[0])
+        causes = np.concatenate([pairs.cause for pairs in found])
+        order = np.lexsort((np.concatenate([pairs.partner for pairs in found]), causes))
+        return batch.take(pa.array(order)), causes[order]
+
+    def snapshot_schema(self) -> pa.Schema:
+        """Key columns, then the side, the place in the input, and the row itself."""
+        keys = [self.inputs[_LEFT].field(name) for name in self.keys_by_input[_LEFT]]
+        rows = [
+            pa.field(f"_{side}", pa.struct(list(self.inputs[i]))) for i, side in enumerate(("left", "right"))
+        ]
+        return pa.schema([*keys, pa.field("_side", pa.int8()), pa.field("_sequence", pa.int64()), *rows])
+
+    def restore(self, tables: Sequence[pa.Table]) -> JoinState:
+        state = self.open()
+        for table in tables:
+            meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+            state.clock = max(state.clock, meta.get("clock", NEVER))
+            state.maxima = [
+                max(a, b) for a, b in zip(state.maxima, meta.get("maxima", state.maxima), strict=True)
+            ]
+            for batch in table.to_batches():
+                self._restore_batch(state, batch)
+        return state
+
+    def _restore_batch(self, state: JoinState, batch: pa.RecordBatch) -> None:
+        sides = batch.column("_side").to_numpy()
+        for side, name in ((_LEFT, "_left"), (_RIGHT, "_right")):
+            rows = np.flatnonzero(sides == side)
+            if not len(rows):
+                continue
+            mine = batch.take(pa.array(rows))
+            payload = pa.RecordBatch.from_arrays(mine.column(name).flatten(), schema=self.inputs[side])
+            sequence = mine.column("_sequence").to_numpy()
+            slots = state.index.slots([payload.column(n) for n in self.keys_by_input[side]], len(rows))
+            times = event_times(payload.column(self.times_by_input[side]))
+            state.shelves[side].add(Run(payload, slots, times, sequence), state.clock - self.within)
+            state.counts[side] = max(state.counts[side], int(sequence.max()) + 1)

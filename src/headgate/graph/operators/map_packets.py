@@ -1,0 +1,50 @@
+"""``stream.map_packets(fn, schema=)``: a user's function of whole record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.graph.operator import Operator
+from headgate.graph.operators._user import (
+    caused,
+    failed,
+    fit_batch,
+    function_name,
+    require_function,
+    span,
+    split_indices,
+)
+from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.schema import normalise
+
+
+class MapPackets(Operator):
+    """``fn(batch)`` gives a batch or table, or (batch, indices): row ``indices[i]`` caused result i.
+
+    Without indices, results as many as the rows keep the rows' order keys; otherwise all of them belong
+    to the packet's last row, since nobody can tell which row caused which.
+    """
+
+    def __init__(self, schema: pa.Schema, fn: Callable[[pa.RecordBatch], Any], out_schema: pa.Schema) -> None:
+        require_function(fn, "map_packets")
+        super().__init__([schema], [normalise(out_schema)])
+        self.fn = fn
+
+    @property
+    def label(self) -> str:
+        return f"map_packets({function_name(self.fn)})"
+
+    def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
+        packet = packets[0]
+        if not len(packet):
+            return [packet.with_batch(empty_batch(self.outputs[0]))]
+        try:
+            result = self.fn(packet.batch)
+        except Exception as error:
+            raise failed(self.label, span(packet), error) from error
+        rows, indices = split_indices(result)
+        batch = fit_batch(rows, self.outputs[0], self.label, packet)
+        return [caused(packet, batch, indices, self.label)]

@@ -1,0 +1,179 @@
+"""Tumbling and sliding windows: which groups a row belongs to, and which windows close.
+
+A sliding window is the union of panes (Li et al., "No pane, no gain", 2005): a row is kept once, in the pane
+of length gcd(size, every) that it falls in, and panes are joined when a window closes.  A row that comes
+after some of its windows have closed must not be missing in the others nor enter those: it goes to a group
+of its own that says with which window it starts.  With ``direct`` a row is kept once for each of its windows
+instead, so that a single window's value can be read at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.graph.aggregates import Accumulators
+from headgate.graph.aggregates.base import distinct
+from headgate.graph.columns import Ints, Mask
+from headgate.graph.keys import Numbering, grown
+from headgate.graph.operators.calendar import Calendar
+from headgate.graph.windows import Window
+
+_PARTS = 31
+_PART = (1 << _PARTS) - 1
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Rows and their groups; ``rows`` None: every row in order.  Groups ``merged`` went into ``into``."""
+
+    groups: Ints
+    rows: Ints | None = None
+    merged: Ints | None = None
+    into: Ints | None = None
+
+
+@dataclass(slots=True)
+class Closed:
+    """Windows that have closed; window i is the join of the groups j whose ``window[j]`` is i."""
+
+    slots: Ints
+    starts: Ints
+    ends: Ints
+    groups: Ints
+    window: Ints | None
+    """None: each window is one group."""
+    dropped: Ints
+
+
+class Panes:
+    """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
+
+    def __init__(self, window: Window, direct: bool) -> None:
+        self.size, self.every = window.size, window.every
+        self.direct = direct or window.kind == "tumbling"
+        self.pane = math.gcd(self.size, self.every)
+        self.overlap = -(-self.size // self.every)
+        self.calendar = Calendar()
+        self.alive: Mask = np.zeros(0, dtype=np.bool_)
+        self._parts = Numbering()
+        self._groups = Numbering()
+
+    @property
+    def count(self) -> int:
+        return self._groups.count
+
+    def late(self, times: Ints, before: Ints) -> Mask:
+        """Rows whose last window had closed."""
+        return (times // self.every) * self.every + self.size <= before
+
+    def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
+        """The groups of rows, none of which is late."""
+        if not len(slots):
+            return Assignment(slots)
+        last = times // self.every
+        if not self.direct:
+            pane = times // self.pane
+            first = -((self.size - self.pane - pane * self.pane) // self.every)
+            start = np.maximum(first, (before - self.size) // self.every + 1)
+            part: Ints = pane * self.overlap + (start - first)
+            return Assignment(self._find(slots, part, start))
+        if self.overlap == 1 and self.size == self.every:
+            return Assignment(self._find(slots, last, last))
+        window = (last[:, None] - np.arange(self.overlap)).reshape(-1)
+        rows = np.repeat(np.arange(len(slots)), self.overlap)
+        end = window * self.every + self.size
+        is_open = (end > times[rows]) & (end > before[rows])
+        rows, window = rows[is_open], window[is_open]
+        return Assignment(self._find(slots[rows], window, window), rows)
+
+    def _find(self, slots: Ints, parts: Ints, windows: Ints) -> Ints:
+        if parts[0] == parts[-1] and bool((parts == parts[0]).all()):
+            codes = self._parts.number(parts[:1])[0]
+        else:
+            codes = self._parts.number(parts)
+        known = self._groups.count
+        groups = self._groups.number((slots << _PARTS) | codes)
+        if self._groups.count > known:
+            self.alive = grown(self.alive, self._groups.count, False)
+            self.alive[known : self._groups.count] = True
+            fresh = groups >= known
+            first = np.empty(self._groups.count - known, dtype=np.int64)
+            first[groups[fresh] - known] = windows[fresh]
+            self.calendar.push(first * self.every + self.size, np.arange(known, self._groups.count))
+        return groups
+
+    def slots(self, groups: Ints) -> Ints:
+        slots: Ints = self._groups.values[groups] >> _PARTS
+        return slots
+
+    def bounds(self, groups: Ints) -> tuple[Ints, Ints]:
+        """Start and end of the windows of direct groups."""
+        starts = self._part(groups) * self.every
+        return starts, starts + self.size
+
+    def _part(self, groups: Ints) -> Ints:
+        parts: Ints = self._parts.values[self._groups.values[groups] & _PART]
+        return parts
+
+    def close(self, now: int) -> Closed:
+        """Take out the windows that end at ``now`` or before."""
+        due, groups = self.calendar.pop(now)
+        if self.direct:
+            self.alive[groups] = False
+            starts, ends = self.bounds(groups)
+            return Closed(self.slots(groups), starts, ends, groups, None, groups)
+        first = (due - self.size) // self.every
+        last = (self._part(groups) // self.overlap) * self.pane // self.every
+        through = np.minimum(last, (now - self.size) // self.every)
+        times = through - first + 1
+        stay = through < last
+        self.calendar.push((through[stay] + 1) * self.every + self.size, groups[stay])
+        dropped = groups[~stay]
+        self.alive[dropped] = False
+        members = np.repeat(groups, times)
+        offsets = np.arange(len(members)) - np.repeat(np.cumsum(times) - times, times)
+        windows = np.repeat(first, times) + offsets
+        lowest = int(windows.min()) if len(windows) else 0
+        span = int(windows.max()) - lowest + 1 if len(windows) else 1
+        pairs, places = distinct(self.slots(members) * span + (windows - lowest))
+        starts = (pairs % span + lowest) * self.every
+        return Closed(pairs // span, starts, starts + self.size, members, places, dropped)
+
+    def snapshot(self) -> tuple[Ints, dict[str, pa.Array]]:
+        """The live groups and their columns."""
+        due, groups = self.calendar.entries()
+        return groups, {"part": pa.array(self._part(groups)), "due": pa.array(due)}
+
+    def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> Ints:
+        """Groups from columns that were snapshotted; none of them exists yet."""
+        known = self._groups.count
+        groups = self._groups.number((slots << _PARTS) | self._parts.number(columns["part"].to_numpy()))
+        self.alive = grown(self.alive, self._groups.count, False)
+        self.alive[known : self._groups.count] = True
+        self.calendar.push(columns["due"].to_numpy(), groups)
+        return groups
+
+    def compacted(self, window: Window, groups: Ints, slots: Ints) -> Panes:
+        """The same with only the live ``groups``, numbered by their place, whose keys are now at ``slots``."""
+        panes = Panes(window, self.direct)
+        place = np.full(self.count, -1, dtype=np.int64)
+        place[groups] = np.arange(len(groups))
+        panes._groups.number((slots << _PARTS) | panes._parts.number(self._part(groups)))
+        panes.alive = np.ones(len(groups), dtype=np.bool_)
+        due, entered = self.calendar.entries()
+        panes.calendar.push(due, place[entered])
+        return panes
+
+
+def joined(accumulators: Accumulators, closed: Closed) -> list[pa.Array]:
+    """The results of closed windows."""
+    if closed.window is None:
+        return accumulators.results(closed.groups)
+    total = Accumulators(accumulators.aggregates)
+    total.grow(len(closed.slots))
+    total.merge(closed.window, accumulators, closed.groups)
+    return total.results(np.arange(len(closed.slots)))

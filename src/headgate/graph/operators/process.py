@@ -1,0 +1,265 @@
+"""``stream.process(fn, schema=, state=)`` and ``keyed.process(...)``: a user's function with a memory.
+
+The function changes its state in place.  A keyed one has a state per key, which starts afresh when the key
+was not seen for ``expire`` of event time.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import OperatorError, PipelineError
+from headgate.graph.columns import Ints, check_key
+from headgate.graph.durations import parse_duration
+from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators._user import (
+    Row,
+    caused,
+    failed,
+    fit_batch,
+    function_name,
+    map_rows,
+    require_function,
+    span,
+    split_indices,
+)
+from headgate.graph.operators.snapshots import marked, marks
+from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.schema import normalise, require_columns
+from headgate.graph.time import NEVER, Clock, event_times, time_column
+
+_STATE = pa.schema([("_state", pa.binary())])
+_SPARE_KEYS = 1024
+
+
+class Initial:
+    """Makes fresh states from what the user gave: a function, or a value that is copied."""
+
+    def __init__(self, given: Any, what: str) -> None:
+        self._given = {} if given is None else given
+        if callable(given):
+            try:
+                first = given()
+            except Exception as error:
+                raise PipelineError(
+                    f"{what}: state={function_name(given)} could not be called without arguments: {error}"
+                ) from error
+        else:
+            first = self._given
+        if first is None or isinstance(first, (int, float, str, bytes, tuple, frozenset)):
+            raise PipelineError(
+                f"{what}: a state of {first!r} cannot be changed in place, so nothing would be remembered; "
+                "use something that can, e.g. state={'n': 0}."
+            )
+
+    def __call__(self) -> Any:
+        return self._given() if callable(self._given) else copy.deepcopy(self._given)
+
+
+def _pickled(value: Any, label: str) -> bytes:
+    try:
+        return pickle.dumps(value)
+    except Exception as error:
+        raise OperatorError(
+            f"{label}: its state cannot be saved ({type(error).__name__}: {error}); keep plain values in it, "
+            "or objects of classes that are defined in a module."
+        ) from error
+
+
+class ProcessState(State):
+    """The one object that the function remembers things in."""
+
+    def __init__(self, value: Any, label: str) -> None:
+        self.value = value
+        self._label = label
+
+    def snapshot(self) -> pa.Table:
+        return pa.table([[_pickled(self.value, self._label)]], schema=_STATE)
+
+
+class Process(Operator):
+    """``fn(row, state)``, or ``fn(batch, state)`` with ``packets=True``, over the whole stream."""
+
+    kind = Kind.STATEFUL
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        fn: Callable[..., Any],
+        out_schema: pa.Schema,
+        state: Any = None,
+        *,
+        packets: bool = False,
+    ) -> None:
+        require_function(fn, "process")
+        super().__init__([schema], [normalise(out_schema)])
+        self.fn = fn
+        self.packets = packets
+        self.slow = not packets
+        self._initial = Initial(state, "process")
+
+    @property
+    def label(self) -> str:
+        return f"process({function_name(self.fn)})"
+
+    def open(self) -> ProcessState:
+        return ProcessState(self._initial(), self.label)
+
+    def restore(self, tables: Sequence[pa.Table]) -> ProcessState:
+        values = [v for table in tables for v in table.column("_state").to_pylist()]
+        if len(values) > 1:
+            raise ValueError(f"{self.label} has one state, but {len(values)} are to be restored")
+        return ProcessState(pickle.loads(values[0]), self.label) if values else self.open()
+
+    def process(self, packets: Sequence[Packet], state: ProcessState) -> list[Packet]:
+        packet, fn, memory = packets[0], self.fn, state.value
+        if not self.packets:
+            return [map_rows(packet, lambda _, row: fn(row, memory), self.outputs[0], self.label)]
+        if not len(packet):
+            return [packet.with_batch(empty_batch(self.outputs[0]))]
+        try:
+            result = fn(packet.batch, memory)
+        except Exception as error:
+            raise failed(self.label, span(packet), error) from error
+        rows, indices = split_indices(result)
+        batch = fit_batch(rows, self.outputs[0], self.label, packet)
+        return [caused(packet, batch, indices, self.label)]
+
+
+class KeyedProcessState(State):
+    """One object per key, in the key's slot, and when the key was last seen."""
+
+    def __init__(self, operator: KeyedProcess) -> None:
+        self._operator = operator
+        self.index = KeyIndex(operator.key_types)
+        self.values: dict[int, Any] = {}
+        self.seen: Ints = np.empty(0, dtype=np.int64)
+        self.clock = Clock()
+        self._look_at = _SPARE_KEYS
+
+    def live(self) -> Ints:
+        """The slots whose state has not expired."""
+        slots = np.fromiter(self.values, dtype=np.int64, count=len(self.values))
+        expire = self._operator.expire
+        return slots if expire is None else slots[self.clock.maximum - self.seen[slots] <= expire]
+
+    def forget(self) -> None:
+        """Drop expired keys, now and then."""
+        if self._operator.expire is None or len(self.index) < self._look_at:
+            return
+        live = self.live()
+        if 2 * len(live) < len(self.index):
+            values, seen = [self.values[slot] for slot in live.tolist()], self.seen[live]
+            self.index, slots = self.index.retain(live)
+            self.values = dict(zip(slots.tolist(), values, strict=True))
+            self.seen = np.full(len(self.index), NEVER, dtype=np.int64)
+            self.seen[slots] = seen
+        self._look_at = max(_SPARE_KEYS, 2 * len(live))
+
+    def snapshot(self) -> pa.Table:
+        slots = self.live()
+        label = self._operator.label
+        states = [_pickled(self.values[slot], label) for slot in slots.tolist()]
+        columns = [*self.index.keys(slots), pa.array(self.seen[slots]), pa.array(states, pa.binary())]
+        table = pa.Table.from_arrays(columns, schema=self._operator.snapshot_schema())
+        return marked(table, self.clock.maximum, 0, 0)
+
+
+class KeyedProcess(Operator):
+    """``fn(row, state)`` with a state per key."""
+
+    kind = Kind.KEYED
+    slow = True
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        fn: Callable[[Row, Any], Any],
+        out_schema: pa.Schema,
+        state: Any = None,
+        expire: str | float | None = None,
+        on: str | None = None,
+    ) -> None:
+        require_function(fn, "process")
+        self.keys = tuple(require_columns(schema, keys, "process: key"))
+        if not self.keys:
+            raise PipelineError("process: a keyed process needs at least one key column.")
+        for name in self.keys:
+            check_key(schema.field(name), "process: key")
+        self.key_types = [schema.field(name).type for name in self.keys]
+        self.expire = None if expire is None else parse_duration(expire, "process: expire")
+        self.on: str | None = None
+        if on is not None:
+            [self.on] = require_columns(schema, [on], "process: on")
+            time_column(schema, self.on, "process: on")
+        elif expire is not None:
+            raise PipelineError("process: expire= needs on=, the column of event time.")
+        self.keys_by_input = (self.keys,)
+        self.times_by_input = (self.on,)
+        super().__init__([schema], [normalise(out_schema)])
+        self.fn = fn
+        self._initial = Initial(state, "process")
+
+    @property
+    def label(self) -> str:
+        return f"process({function_name(self.fn)} by {', '.join(self.keys)})"
+
+    def open(self) -> KeyedProcessState:
+        return KeyedProcessState(self)
+
+    def process(self, packets: Sequence[Packet], state: KeyedProcessState) -> list[Packet]:
+        packet = packets[0]
+        batch, fn, fresh = packet.batch, self.fn, self._initial
+        slots = state.index.slots([batch.column(name) for name in self.keys], batch.num_rows)
+        state.seen = grown(state.seen, len(state.index), NEVER)
+        values, seen, expire = state.values, state.seen, self.expire
+        where = slots.tolist()
+        now, maximum = self._times(packet, state.clock)
+
+        def call(place: int, row: Row) -> Any:
+            slot = where[place]
+            if expire is not None:
+                time = now[place]
+                if time - seen[slot] > expire:
+                    values.pop(slot, None)
+                seen[slot] = time
+            if slot not in values:
+                values[slot] = fresh()
+            return fn(row, values[slot])
+
+        results = map_rows(packet, call, self.outputs[0], self.label)
+        state.clock.maximum = maximum
+        state.forget()
+        return [results]
+
+    def _times(self, packet: Packet, clock: Clock) -> tuple[list[int], int]:
+        """Time at every row, itself included, and after the packet."""
+        if self.on is None or self.expire is None:
+            return [], clock.maximum
+        passage = clock.pass_by(packet, packet.schema.get_field_index(self.on))
+        own = event_times(packet.batch.column(self.on))
+        return np.maximum(passage.before, own).tolist(), passage.maximum
+
+    def snapshot_schema(self) -> pa.Schema:
+        keys = [self.inputs[0].field(name) for name in self.keys]
+        return pa.schema([*keys, pa.field("_seen", pa.int64()), *_STATE])
+
+    def restore(self, tables: Sequence[pa.Table]) -> KeyedProcessState:
+        state = self.open()
+        state.clock.maximum, _, _ = marks(tables, NEVER)
+        for table in tables:
+            for batch in table.to_batches():
+                slots = state.index.slots(batch.columns[: len(self.keys)], batch.num_rows)
+                state.seen = grown(state.seen, len(state.index), NEVER)
+                state.seen[slots] = batch.column("_seen").to_numpy()
+                pickles = batch.column("_state").to_pylist()
+                state.values.update(zip(slots.tolist(), map(pickle.loads, pickles), strict=True))
+        return state

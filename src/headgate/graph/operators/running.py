@@ -1,0 +1,206 @@
+"""Running aggregates: every row goes out as it came, with the values of its key after including it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import PipelineError
+from headgate.graph.aggregates import evaluate
+from headgate.graph.aggregates.running import running_state, scan_all
+from headgate.graph.aggregates.scans import Segments, stable_order
+from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
+from headgate.graph.durations import parse_duration
+from headgate.graph.expressions import compile_aggregate
+from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators.calendar import Calendar
+from headgate.graph.operators.snapshots import column, marked, marks
+from headgate.graph.packet import Packet
+from headgate.graph.schema import require_columns
+from headgate.graph.time import NEVER, Clock, time_column
+
+_FEW = 1024
+
+
+class RunningState(State):
+    """Keys with the values of their aggregates, and when each was last seen."""
+
+    def __init__(self, operator: Running) -> None:
+        self._operator = operator
+        self.clock = Clock()
+        self.keys = KeyIndex(operator.key_types)
+        self.states = [running_state(a) for a in operator.aggregates]
+        self.seen: Ints = np.full(0, NEVER, dtype=np.int64)
+        """Time when the key was last seen."""
+        self.present = np.zeros(0, dtype=np.bool_)
+        """Slots that hold something: not expired, as far as anyone has looked."""
+        self.dead = 0
+        self.calendar = Calendar()
+
+    def grow(self) -> None:
+        for state in self.states:
+            state.grow(len(self.keys))
+        self.seen = grown(self.seen, len(self.keys), NEVER)
+        self.present = grown(self.present, len(self.keys), False)
+
+    def meet(self, slots: Ints, times: Ints | None) -> None:
+        """Note that ``slots`` were seen, at ``times``."""
+        fresh = slots[~self.present[slots]]
+        self.present[fresh] = True
+        if times is not None and self._operator.expire is not None:
+            self.dead -= int((self.seen[fresh] > NEVER).sum())
+            self.seen[slots] = times
+            self.calendar.push(self.seen[fresh] + self._operator.expire, fresh)
+
+    def forget(self) -> None:
+        """Let go of keys that have expired, once they are more than half."""
+        expire = self._operator.expire
+        if expire is None:
+            return
+        _, slots = self.calendar.pop(self.clock.now)
+        ends = self.seen[slots] + expire
+        # A key that was seen since it was entered is entered again; one seen before time began waits.
+        stays = (ends > self.clock.now) | (self.seen[slots] == NEVER)
+        self.calendar.push(np.maximum(ends[stays], self.clock.now + 1), slots[stays])
+        self.present[slots[~stays]] = False
+        self.dead += int((~stays).sum())
+        if self.dead > max(_FEW, len(self.keys) // 2):
+            live = np.flatnonzero(self.present[: len(self.keys)])
+            self._keep(live)
+
+    def _keep(self, live: Ints) -> None:
+        due, entered = self.calendar.entries()
+        self.keys, slots = self.keys.retain(live)
+        moved = np.zeros(int(live.max()) + 1 if len(live) else 0, dtype=np.int64)
+        moved[live] = slots
+        # Slot 0 is a null key's, so that live keys may not be the first slots: fill the hole with any.
+        back = np.zeros(len(self.keys), dtype=np.int64)
+        back[slots] = live
+        for state in self.states:
+            state.keep(back)
+        holes = np.ones(len(self.keys), dtype=np.bool_)
+        holes[slots] = False
+        self.seen, self.present = self.seen[back], ~holes
+        self.seen[holes] = NEVER
+        self.calendar = Calendar()
+        self.calendar.push(due, moved[entered])
+        self.dead = 0
+
+    def snapshot(self) -> pa.Table:
+        slots = np.flatnonzero(self.present[: len(self.keys)])
+        columns = {"seen": pa.array(self.seen[slots])}
+        for place, state in enumerate(self.states):
+            columns |= {f"{place}.{name}": part for name, part in state.snapshot(slots).items()}
+        names = [*self._operator.keys, *(f"state.{name}" for name in columns)]
+        table = pa.Table.from_arrays([*self.keys.keys(slots), *columns.values()], names=names)
+        return marked(table, self.clock.maximum, 0, 0)
+
+    def load(self, table: pa.Table) -> None:
+        """Add the keys of a snapshot."""
+        names = self._operator.keys
+        slots = self.keys.slots([column(table, name) for name in names], table.num_rows)
+        columns = {n.removeprefix("state."): column(table, n) for n in table.column_names[len(names) :]}
+        self.grow()
+        for place, state in enumerate(self.states):
+            prefix = f"{place}."
+            state.restore(
+                slots, {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
+            )
+        self.present[slots] = True
+        self.seen[slots] = columns["seen"].to_numpy()
+        if self._operator.expire is not None:
+            self.calendar.push(self.seen[slots] + self._operator.expire, slots)
+
+
+class Running(Operator):
+    """Adds running aggregates to every row.
+
+    With ``expire``, a key that was not seen for that much event time (of the whole stream, as it stood when
+    the key's last row came, up to and including the row at hand) starts afresh.
+    """
+
+    kind = Kind.KEYED
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[str],
+        expire: str | float | None = None,
+        on: str | None = None,
+    ) -> None:
+        self.keys = tuple(require_columns(schema, keys, "running: key"))
+        if not self.keys:
+            self.kind = Kind.STATEFUL  # type: ignore[misc]
+        if not aggregates:
+            raise PipelineError("running: give at least one aggregate, e.g. running('sum(x) AS total').")
+        self._key_columns = [schema.get_field_index(name) for name in self.keys]
+        for place in self._key_columns:
+            check_key(schema.field(place), "running")
+        self.key_types = [schema.field(place).type for place in self._key_columns]
+        self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
+        for aggregate in self.aggregates:
+            running_state(aggregate)
+        self.expire = None if expire is None else parse_duration(expire, "running: expire")
+        if self.expire is not None and on is None:
+            raise PipelineError("running: expire= needs on=, the column that says what time it is.")
+        if self.expire == 0:
+            raise PipelineError("running: expire= must be more than zero.")
+        self._time_column = (
+            None if self.expire is None or on is None else time_column(schema, on, "running: on")
+        )
+        output = pa.schema([*schema, *(pa.field(a.name, a.type) for a in self.aggregates)])
+        refuse_duplicates(output.names, "running")
+        super().__init__([schema], [output])
+
+    @property
+    def label(self) -> str:
+        return f"running {', '.join(a.text for a in self.aggregates)}"
+
+    def open(self) -> RunningState:
+        return RunningState(self)
+
+    def restore(self, tables: Sequence[pa.Table]) -> RunningState:
+        state = self.open()
+        state.clock.maximum = marks(tables, NEVER)[0]
+        for table in tables:
+            if table.num_rows:
+                state.load(table)
+        return state
+
+    def process(self, packets: Sequence[Packet], state: RunningState) -> list[Packet]:
+        packet = packets[0]
+        batch = packet.batch
+        inputs = evaluate(self.aggregates, batch)
+        slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
+        state.grow()
+        order = stable_order(slots)
+        times, maximum, segments = None, NEVER, None
+        if self._time_column is not None and self.expire is not None:
+            passage = state.clock.pass_by(packet, self._time_column)
+            times, maximum = np.maximum(passage.before, passage.times)[order], passage.maximum
+            segments = Segments.of(slots, order, self._restarts(state, slots[order], times, self.expire))
+        else:
+            segments = Segments.of(slots, order)
+        results, changes = scan_all(state.states, inputs, len(packet), segments)
+        for change in changes:
+            change()
+        final = segments.final
+        state.meet(segments.slots[final], None if times is None else times[segments.ends[final]])
+        if times is not None:
+            state.clock.maximum = maximum
+            state.forget()
+        columns = [*batch.columns, *results]
+        return [packet.with_batch(pa.RecordBatch.from_arrays(columns, schema=self.outputs[0]))]
+
+    def _restarts(self, state: RunningState, slots: Ints, times: Ints, expire: int) -> Mask:
+        """Which sorted rows come after their key has expired."""
+        before = np.empty_like(times)
+        before[1:] = times[:-1]
+        first = np.ones(len(slots), dtype=np.bool_)
+        first[1:] = slots[1:] != slots[:-1]
+        before[first] = state.seen[slots[first]]
+        return (times - before >= expire) & (before > NEVER)

@@ -1,0 +1,155 @@
+"""The best rows of each window: top n by an ordering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import BadRow, PipelineError
+from headgate.graph.columns import Ints, sort_keys
+from headgate.graph.durations import parse_duration
+from headgate.graph.expressions import compile_ordering
+from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators.snapshots import marked, marks
+from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.time import NEVER, Clock, time_column
+
+_END, _SEQUENCE = 0, 1
+
+
+class TopState(State):
+    """Candidates of the open windows: those chosen so far, and rows since."""
+
+    def __init__(self, operator: Top) -> None:
+        self._operator = operator
+        self.late = 0
+        self.seen = 0
+        self.clock = Clock(operator.lateness)
+        self.chosen = empty_batch(operator.candidates)
+        self.rows: list[pa.RecordBatch] = []
+        self.more = 0
+        self.next_end = -NEVER
+        """When the first open window ends."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take candidates in; choose again once as many have come as are kept."""
+        if not rows.num_rows:
+            return
+        self.rows.append(rows)
+        self.more += rows.num_rows
+        self.next_end = min(self.next_end, int(rows.column(_END).to_numpy().min()))
+        if self.more > max(self.chosen.num_rows, self._operator.n):
+            self.choose()
+
+    def choose(self) -> None:
+        """Keep the best of every window, in the order in which they will leave."""
+        if self.rows:
+            self.chosen = self._operator.best(pa.concat_batches([self.chosen, *self.rows]))
+            self.rows, self.more = [], 0
+
+    def close(self, now: int) -> pa.RecordBatch:
+        """Take out the best rows of the windows that end at ``now`` or before."""
+        if self.next_end > now:
+            return self.chosen.slice(0, 0)
+        self.choose()
+        ends = self.chosen.column(_END).to_numpy()
+        due = int(np.searchsorted(ends, now, side="right"))
+        closed, self.chosen = self.chosen.slice(0, due), self.chosen.slice(due)
+        self.next_end = int(ends[due]) if due < len(ends) else -NEVER
+        return closed
+
+    def snapshot(self) -> pa.Table:
+        self.choose()
+        return marked(pa.Table.from_batches([self.chosen]), self.clock.maximum, self.seen, self.late)
+
+
+class Top(Operator):
+    """The ``n`` best rows of every window of length ``every``, when it closes, best first.
+
+    Rows that tie are in order of arrival.  Outputs: the rows, and late rows; both as they came.
+    """
+
+    kind = Kind.STATEFUL
+
+    def __init__(
+        self, schema: pa.Schema, n: int, by: str, every: str | float, on: str, lateness: str | float = 0
+    ) -> None:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise PipelineError(f"top: {n!r} is not a number of rows; give an integer of at least 1.")
+        self.n = n
+        self.by = by
+        self.every = parse_duration(every, "top: every")
+        if not self.every:
+            raise PipelineError("top: every= must be more than zero.")
+        self.lateness = parse_duration(lateness, "top: lateness")
+        self._time_column = time_column(schema, on, "top: on")
+        self.ordering = compile_ordering(by, schema)
+        extra = [pa.field("end", pa.int64()), pa.field("sequence", pa.int64())]
+        extra += [pa.field(f"by.{place}", e.type) for place, (e, _, _) in enumerate(self.ordering)]
+        self.candidates = pa.schema([*extra, *schema])
+        """Rows with the end of their window, their order of arrival and what they are ordered by."""
+        super().__init__([schema], [schema, schema])
+
+    @property
+    def label(self) -> str:
+        return f"top {self.n} by {self.by}"
+
+    def open(self) -> TopState:
+        return TopState(self)
+
+    def restore(self, tables: Sequence[pa.Table]) -> TopState:
+        state = self.open()
+        state.clock.maximum, state.seen, state.late = marks(tables, NEVER)
+        for table in tables:
+            for batch in table.to_batches():
+                state.add(pa.RecordBatch.from_arrays(batch.columns, schema=self.candidates))
+        return state
+
+    def best(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """At most ``n`` rows of each window, by window end and rank."""
+        ends = rows.column(_END).to_numpy()
+        keys = [ends]
+        for place, (_, descending, nulls_first) in enumerate(self.ordering):
+            keys += sort_keys(rows.column(2 + place), descending, nulls_first)
+        if len(ends) > 4 * self.n and bool((ends == ends[0]).all()):
+            # One window: whatever is worse than the n-th best by the first key need not be sorted.
+            enough = np.flatnonzero(keys[1] <= np.partition(keys[1], self.n - 1)[self.n - 1])
+        else:
+            enough = np.arange(len(ends))
+        keys = [*keys, rows.column(_SEQUENCE).to_numpy()]
+        order = enough[np.lexsort(tuple(key[enough] for key in reversed(keys)))]
+        window = ends[order]
+        rank = np.arange(len(order)) - np.searchsorted(window, window, side="left")
+        return rows.take(pa.array(order[rank < self.n]))
+
+    def process(self, packets: Sequence[Packet], state: TopState) -> list[Packet]:
+        packet = packets[0]
+        passage = state.clock.pass_by(packet, self._time_column)
+        ends = (passage.times // self.every + 1) * self.every
+        late = (passage.times == NEVER) | (ends <= passage.before)
+        late_rows, rows = np.flatnonzero(late), np.flatnonzero(~late)
+        batch = packet.batch.take(pa.array(rows)) if len(late_rows) else packet.batch
+        try:
+            by = [expression.evaluate(batch) for expression, _, _ in self.ordering]
+        except BadRow as bad:
+            raise BadRow(str(bad), int(rows[bad.index])) from bad
+        state.late += len(late_rows)
+        arrays = [pa.array(ends[rows]), pa.array(state.seen + rows), *by, *batch.columns]
+        state.add(self.best(pa.RecordBatch.from_arrays(arrays, schema=self.candidates)))
+        state.seen += len(packet)
+        closed = state.close(passage.end(state.clock.now))
+        state.clock.maximum = passage.maximum
+        causes = passage.causes(closed.column(_END).to_numpy())
+        main = Packet(self._rows(closed), passage.order.take(causes), packet.markers, packet.request)
+        return [main, packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)]
+
+    def _rows(self, candidates: pa.RecordBatch) -> pa.RecordBatch:
+        columns = candidates.columns[len(candidates.columns) - len(self.inputs[0]) :]
+        return pa.RecordBatch.from_arrays(columns, schema=self.inputs[0])
+
+    def finish(self, state: TopState, end: Packet) -> list[Packet]:
+        closed = self._rows(state.close(-NEVER))
+        causes: Ints = np.zeros(closed.num_rows, dtype=np.int64)
+        return [end.caused(closed, causes), end.caused(empty_batch(self.inputs[0]), causes[:0])]

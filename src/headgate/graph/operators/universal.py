@@ -1,0 +1,195 @@
+"""``stream.universal(cost=, selectivity=)``: the papers' synthetic box, whose cost and selectivity are given.
+
+Aurora's experiments and those of ordered processing use it: it works for ``cost`` seconds per tuple and
+makes ``selectivity`` tuples of one, chosen by a hash of (box, serial), so that every engine, worker and cut
+chooses the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import PipelineError
+from headgate.graph.columns import check_key
+from headgate.graph.keys import KeyIndex
+from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.packet import Packet, Serials
+from headgate.graph.schema import require_columns
+
+_PAYLOAD = "payload"
+_BUFFER = memoryview(bytes(1 << 20))
+_CHUNK_SECONDS = 20e-6
+_FIRST_CHUNK = 16_384
+_LEAST_CHUNK = 4_096  # hashlib lets go of the GIL above 2,047 bytes
+
+
+def busy(seconds: float) -> None:
+    """Keep a core busy for ``seconds`` of this thread's own CPU time, without holding the GIL.
+
+    ``time.thread_time`` counts the CPU time of the thread; it is no wall clock, and does not run while
+    the thread waits.
+    """
+    if seconds <= 0:
+        return
+    clock = time.thread_time
+    begin = now = clock()
+    end = begin + seconds
+    chunk = _FIRST_CHUNK
+    while now < end:
+        hashlib.sha256(_BUFFER[:chunk])
+        before, now = now, clock()
+        # The size of a chunk follows the machine: small at the end so as not to overshoot, long before it
+        # so that the loop's own Python is nothing.
+        wanted = min(end - now, 50 * _CHUNK_SECONDS)
+        rate = chunk / max(now - before, 1e-6)
+        chunk = min(max(int(rate * wanted), _LEAST_CHUNK), len(_BUFFER))
+
+
+def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Sebastiano Vigna's mixing function: 64 well-mixed bits of each value."""
+    z = values + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+class UniversalState(State):
+    """A buffer of bytes per key, in the key's slot."""
+
+    def __init__(self, operator: Universal) -> None:
+        self._operator = operator
+        self.index = KeyIndex(operator.key_types)
+        self.buffers = np.zeros((0, operator.state_bytes), dtype=np.uint8)
+
+    def touch(self, packet: Packet) -> None:
+        """Change every byte of the buffers of this packet's keys."""
+        slots = np.unique(self._slots([packet.batch.column(k) for k in self._operator.keys], len(packet)))
+        self.buffers[slots] += 1
+
+    def _slots(self, columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
+        slots = self.index.slots(columns, rows)
+        missing = len(self.index) - len(self.buffers)
+        if missing > 0:
+            more = np.zeros((max(missing, len(self.buffers)), self._operator.state_bytes), dtype=np.uint8)
+            self.buffers = np.concatenate([self.buffers, more])
+        return slots
+
+    def fill(self, batch: pa.RecordBatch) -> None:
+        slots = self._slots(batch.columns[:-1], batch.num_rows)
+        for slot, content in zip(slots.tolist(), batch.column(-1).to_pylist(), strict=True):
+            self.buffers[slot] = np.frombuffer(content, dtype=np.uint8)
+
+    def snapshot(self) -> pa.Table:
+        operator = self._operator
+        slots = np.flatnonzero(self.buffers[: len(self.index)].any(axis=1))
+        fields = [operator.inputs[0].field(name) for name in operator.keys]
+        schema = pa.schema([*fields, pa.field("_buffer", pa.binary())])
+        contents = [self.buffers[slot].tobytes() for slot in slots]
+        return pa.Table.from_arrays([*self.index.keys(slots), pa.array(contents, pa.binary())], schema=schema)
+
+
+class Universal(Operator):
+    """``floor(selectivity)`` copies of every tuple, and one more with the probability that is left.
+
+    ``tuple_bytes`` adds a column ``payload`` of that size; ``keys`` make it a keyed operator, which touches
+    ``state_bytes`` of state per key.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        name: str,
+        cost: float,
+        selectivity: float = 1.0,
+        tuple_bytes: int = 0,
+        keys: Sequence[str] = (),
+        state_bytes: int = 0,
+    ) -> None:
+        what = f"universal '{name}'"
+        _check(cost, what, "cost", "seconds per tuple")
+        _check(selectivity, what, "selectivity", "tuples out per tuple in")
+        _check(tuple_bytes, what, "tuple_bytes", "bytes")
+        _check(state_bytes, what, "state_bytes", "bytes")
+        if state_bytes and not keys:
+            raise PipelineError(f"{what}: state_bytes= is per key; call it on a keyed stream.")
+        self.name = name
+        self.cost = float(cost)
+        self.selectivity = float(selectivity)
+        self.tuple_bytes = int(tuple_bytes)
+        self.state_bytes = int(state_bytes)
+        self.spin = True
+        """Whether to spend the cost; the simulated engine, which only counts it, says no."""
+        self.keys = tuple(require_columns(schema, keys, f"{what}: key"))
+        for key in self.keys:
+            check_key(schema.field(key), f"{what}: key")
+        self.key_types = [schema.field(key).type for key in self.keys]
+        self.keys_by_input = (self.keys,)
+        self.times_by_input = (None,)
+        if self.keys:
+            self.kind = Kind.KEYED  # type: ignore[misc]  # one class for both, as in the papers
+        output = schema
+        if self.tuple_bytes:
+            kept = [field for field in schema if field.name != _PAYLOAD]
+            output = pa.schema([*kept, pa.field(_PAYLOAD, pa.binary())])
+        super().__init__([schema], [output])
+        self._seed = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), dtype="<u8")[0]
+
+    @property
+    def label(self) -> str:
+        return f"universal({self.name})"
+
+    def open(self) -> UniversalState | None:
+        return UniversalState(self) if self.keys else None
+
+    def restore(self, tables: Sequence[pa.Table]) -> UniversalState | None:
+        state = self.open()
+        if state is not None:
+            for table in tables:
+                for batch in table.to_batches():
+                    state.fill(batch)
+        return state
+
+    def copies(self, serials: Serials) -> npt.NDArray[np.int64]:
+        """How many tuples leave for each serial."""
+        whole = math.floor(self.selectivity)
+        part = self.selectivity - whole
+        if not part:
+            return np.full(len(serials), whole, dtype=np.int64)
+        mixed = splitmix64(splitmix64(serials.astype(np.uint64)) ^ self._seed)
+        # 53 bits, so that the comparison with a float is exact.
+        return whole + ((mixed >> np.uint64(11)) < np.uint64(round(part * 2**53))).astype(np.int64)
+
+    def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
+        packet = packets[0]
+        if self.spin and self.cost:
+            busy(self.cost * len(packet))
+        if state is not None and self.state_bytes:
+            state.touch(packet)
+        if self.selectivity != 1:
+            causes = np.repeat(np.arange(len(packet)), self.copies(packet.order.serials))
+            packet = packet.caused(packet.batch.take(pa.array(causes)), causes)
+        if self.tuple_bytes:
+            packet = packet.with_batch(self._with_payload(packet.batch))
+        return [packet]
+
+    def _with_payload(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = batch.num_rows
+        offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(self.tuple_bytes))
+        content = pa.py_buffer(np.zeros(rows * self.tuple_bytes, dtype=np.uint8))
+        payload = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, content])
+        columns = [batch.column(name) for name in self.outputs[0].names if name != _PAYLOAD]
+        return pa.RecordBatch.from_arrays([*columns, payload], schema=self.outputs[0])
+
+
+def _check(value: Any, what: str, name: str, unit: str) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf:
+        raise PipelineError(f"{what}: {name} must be a number of {unit}, 0 or more, not {value!r}.")

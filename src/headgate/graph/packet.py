@@ -1,0 +1,265 @@
+"""Packets: the unit that moves between boxes.
+
+A packet is an Arrow record batch plus, for every row, its order key and the arrival time of the tuple
+that caused it.  The order key is (serial, ordinal): the serial number of the source tuple that caused
+the row, and the row's place among that tuple's results.  On one arrow of the network rows travel in
+order, so the ordinal is the row's position and needs no storage; the serial and the arrival are kept
+lazily: a filter only remembers its mask, and nobody pays for order keys that nobody looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Serials = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+class Order:
+    """Serial and arrival of every row of a packet, selected lazily.
+
+    The base is what a source gave: consecutive serials from a start (an int) or an array, and one
+    arrival time for all rows (a float) or one each.  ``filter`` and ``take`` stack selections on it,
+    which are applied when somebody asks.
+    """
+
+    __slots__ = ("_arrivals", "_base_length", "_selections", "_serials", "length")
+
+    def __init__(
+        self,
+        serials: int | Serials,
+        arrivals: float | Seconds,
+        length: int,
+        *,
+        _base_length: int | None = None,
+        _selections: tuple[Any, ...] = (),
+    ) -> None:
+        self._serials = serials
+        self._arrivals = arrivals
+        self.length = length
+        self._base_length = length if _base_length is None else _base_length
+        self._selections = _selections
+
+    def filter(self, mask: pa.BooleanArray, length: int) -> Order:
+        """Keep the rows where ``mask`` is true (null counts as false); ``length`` of them."""
+        return self._select(mask, length)
+
+    def take(self, indices: Indices) -> Order:
+        """The rows at ``indices``, which may repeat."""
+        return self._select(indices, len(indices))
+
+    def slice(self, offset: int, length: int) -> Order:
+        if offset == 0 and length == self.length:
+            return self
+        if not self._selections:
+            serials = self._serials
+            arrivals = self._arrivals
+            return Order(
+                serials + offset if isinstance(serials, int) else serials[offset : offset + length],
+                arrivals if isinstance(arrivals, float) else arrivals[offset : offset + length],
+                length,
+            )
+        self._materialise()
+        return self.slice(offset, length)
+
+    def _select(self, selection: Any, length: int) -> Order:
+        return Order(
+            self._serials,
+            self._arrivals,
+            length,
+            _base_length=self._base_length,
+            _selections=(*self._selections, selection),
+        )
+
+    def _materialise(self) -> None:
+        if not self._selections:
+            return
+        serials: Any = self._serials
+        if isinstance(serials, int):
+            serials = np.arange(serials, serials + self._base_length, dtype=np.int64)
+        arrivals: Any = self._arrivals
+        for selection in self._selections:
+            if isinstance(selection, pa.Array):
+                if selection.null_count:
+                    selection = selection.fill_null(False)
+                selection = selection.to_numpy(zero_copy_only=False)
+            serials = serials[selection]
+            if not isinstance(arrivals, float):
+                arrivals = arrivals[selection]
+        self._serials, self._arrivals = serials, arrivals
+        self._base_length, self._selections = self.length, ()
+
+    @property
+    def serials(self) -> Serials:
+        """Serial of every row, not decreasing."""
+        self._materialise()
+        if isinstance(self._serials, int):
+            self._serials = np.arange(self._serials, self._serials + self.length, dtype=np.int64)
+        return self._serials
+
+    @property
+    def arrivals(self) -> float | Seconds:
+        """Arrival of every row: one float if they share it, an array otherwise."""
+        if isinstance(self._arrivals, float):
+            return self._arrivals
+        self._materialise()
+        return self._arrivals
+
+    def arrival_array(self) -> Seconds:
+        """Arrival of every row as an array."""
+        arrivals = self.arrivals
+        if isinstance(arrivals, float):
+            return np.full(self.length, arrivals)
+        return arrivals
+
+    @property
+    def first_serial(self) -> int:
+        if isinstance(self._serials, int) and not self._selections:
+            return self._serials
+        return int(self.serials[0])
+
+    @property
+    def last_serial(self) -> int:
+        if isinstance(self._serials, int) and not self._selections:
+            return self._serials + self.length - 1
+        return int(self.serials[-1])
+
+    @staticmethod
+    def concat(orders: Sequence[Order]) -> Order:
+        """The rows of several orders, one after the other."""
+        if len(orders) == 1:
+            return orders[0]
+        length = sum(o.length for o in orders)
+        firsts = [o._serials for o in orders]
+        serials: int | Serials
+        if all(isinstance(o._serials, int) and not o._selections for o in orders) and all(
+            int(firsts[i]) + orders[i].length == firsts[i + 1]  # type: ignore[arg-type]
+            for i in range(len(orders) - 1)
+        ):
+            serials = firsts[0]
+        else:
+            serials = np.concatenate([o.serials for o in orders])
+        arrivals: float | Seconds
+        times = {o.arrivals if isinstance(o.arrivals, float) else None for o in orders}
+        if len(times) == 1 and None not in times:
+            arrivals = orders[0].arrivals
+        else:
+            arrivals = np.concatenate([o.arrival_array() for o in orders])
+        return Order(serials, arrivals, length)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        self._materialise()
+        return (self._serials, self._arrivals, self.length)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._serials, self._arrivals, self.length = state
+        self._base_length, self._selections = self.length, ()
+
+
+@dataclass(slots=True)
+class Marker:
+    """Travels with a tuple to measure it (ordered processing, section 7): entry, first processing, exit."""
+
+    serial: int
+    entry: float
+    begin: float | None = None
+    exits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """How time moved while the packet's stream passed, for a packet that holds only some of its rows.
+
+    When a keyed operator's input is split by bucket, every bucket must see time advance as the whole
+    stream does: ``times`` are the event times (microseconds) of the rows at ``order``.
+    """
+
+    order: Order
+    times: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A record batch with the order of its rows, and the markers that travel with it."""
+
+    batch: pa.RecordBatch
+    order: Order
+    markers: tuple[Marker, ...] = ()
+    request: int = 0
+    ticks: Ticks | None = None
+
+    def __len__(self) -> int:
+        return self.order.length
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.batch.schema
+
+    def with_batch(self, batch: pa.RecordBatch) -> Packet:
+        """The same rows with other columns."""
+        return Packet(batch, self.order, self.markers, self.request)
+
+    def with_markers(self, markers: tuple[Marker, ...]) -> Packet:
+        """The same packet with further markers on it."""
+        return Packet(self.batch, self.order, (*self.markers, *markers), self.request)
+
+    def filter(self, mask: pa.BooleanArray) -> Packet:
+        """The rows where ``mask`` is true."""
+        kept = self.batch.filter(mask)
+        return Packet(kept, self.order.filter(mask, kept.num_rows), self.markers, self.request)
+
+    def caused(self, batch: pa.RecordBatch, causes: Indices) -> Packet:
+        """``batch`` as results of this packet's rows: row i was caused by row ``causes[i]``.
+
+        ``causes`` must not decrease: results leave in the order of their causes.
+        """
+        return Packet(batch, self.order.take(causes), self.markers, self.request)
+
+    def slice(self, offset: int, length: int) -> Packet:
+        """``length`` rows from ``offset``; markers go with the slice that holds their serial's place."""
+        if offset == 0 and length == len(self):
+            return self
+        order = self.order.slice(offset, length)
+        markers = self.markers
+        if markers:
+            if offset + length >= len(self):
+                low = self.order.slice(offset, 1).first_serial if offset else -1
+                markers = tuple(m for m in markers if m.serial >= low)
+            else:
+                high = self.order.slice(offset + length, 1).first_serial
+                low = self.order.slice(offset, 1).first_serial if offset else -1
+                markers = tuple(m for m in markers if low <= m.serial < high)
+        return Packet(self.batch.slice(offset, length), order, markers, self.request)
+
+    @staticmethod
+    def concat(packets: Sequence[Packet]) -> Packet:
+        """Several packets of one arrow as one."""
+        if len(packets) == 1:
+            return packets[0]
+        batch = pa.concat_batches([p.batch for p in packets])
+        markers = tuple(m for p in packets for m in p.markers)
+        return Packet(batch, Order.concat([p.order for p in packets]), markers, packets[0].request)
+
+    @staticmethod
+    def merge(packets: Sequence[Packet]) -> Packet:
+        """Packets of several arrows as one, by serial; rows of one serial in the order of the arrows."""
+        both = Packet.concat(packets)
+        if len(packets) == 1:
+            return both
+        serials = both.order.serials
+        if bool(np.all(serials[:-1] <= serials[1:])):
+            return both
+        by_serial = np.argsort(serials, kind="stable")
+        batch = both.batch.take(pa.array(by_serial))
+        return Packet(batch, both.order.take(by_serial), both.markers, both.request)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], type=f.type) for f in schema], schema=schema)

@@ -1,0 +1,103 @@
+"""Which bucket a row belongs to.
+
+The hash is our own, so that a key is in the same bucket in every process, on every machine and in every
+version: splitmix64 (Steele, Lea and Flood, 2014) over the key's values.  Equal keys have equal buckets,
+whatever the width of their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.graph.columns import integers, invalid, is_narrow, limbs, value_keys
+
+Hashes = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_NULL = np.uint64(0x5851_F42D_4C95_7F2D)
+_WORD = 8
+
+
+def _mix(bits: Hashes) -> Hashes:
+    bits = bits + _GOLDEN
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def hashes(array: pa.Array) -> Hashes:
+    """A 64-bit hash of every value."""
+    kind = array.type
+    null = invalid(array)
+    if pa.types.is_null(kind):
+        return np.full(len(array), _NULL)
+    if pa.types.is_decimal(kind):
+        words = limbs(array)
+        mixed = _mix(_mix(words[:, 0].view(np.uint64)) ^ words[:, 1].view(np.uint64))
+    elif is_narrow(kind):
+        mixed = _mix(integers(array).view(np.uint64))
+    else:
+        encoded = array.dictionary_encode()
+        mixed = np.append(_text_hashes(encoded.dictionary), _NULL)
+        return mixed[encoded.indices.fill_null(len(mixed) - 1).to_numpy()]  # type: ignore[no-any-return]
+    return mixed if null is None else np.where(null, _NULL, mixed)
+
+
+def _text_hashes(words: pa.Array) -> Hashes:
+    """Hashes of byte strings, eight bytes of all of them at a time."""
+    large = pa.types.is_large_string(words.type) or pa.types.is_large_binary(words.type)
+    _, offsets, data = words.buffers()
+    if not len(words):
+        return np.zeros(0, dtype=np.uint64)
+    bounds = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)
+    bounds = bounds[words.offset : words.offset + len(words) + 1].astype(np.int64)
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    padded = np.zeros((data.size if data is not None else 0) + 2 * _WORD, dtype=np.uint8)
+    if data is not None:
+        padded[: data.size] = np.frombuffer(data, dtype=np.uint8)
+    # Eight bytes from every byte on, so that a word can be read where a string starts.
+    at = np.lib.stride_tricks.as_strided(padded.view("<u8"), shape=(len(padded) - _WORD + 1,), strides=(1,))
+    mixed = _mix(lengths.astype(np.uint64))
+    active = np.flatnonzero(lengths)
+    done = 0
+    while len(active):
+        left = np.minimum(lengths[active] - done, _WORD)
+        chunk = at[starts[active] + done].astype(np.uint64)
+        chunk &= np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> ((_WORD - left) * 8).astype(np.uint64)
+        mixed[active] = _mix(mixed[active] ^ chunk)
+        done += _WORD
+        active = active[lengths[active] > done]
+    return mixed
+
+
+def buckets(batch: pa.RecordBatch, keys: Sequence[str], count: int) -> npt.NDArray[np.int32]:
+    """The bucket of every row, from 0 to ``count`` - 1, by the columns ``keys``."""
+    if not keys:
+        return np.zeros(batch.num_rows, dtype=np.int32)
+    mixed = hashes(batch.column(keys[0]))
+    for key in keys[1:]:
+        mixed = _mix(mixed ^ (hashes(batch.column(key)) * _GOLDEN))
+    return (mixed % np.uint64(count)).astype(np.int32)
+
+
+def range_buckets(batch: pa.RecordBatch, key: str, boundaries: Sequence[Any]) -> npt.NDArray[np.int32]:
+    """The range of every row: how many of the ascending ``boundaries`` its key has reached; 0 for null."""
+    array = batch.column(key)
+    limits = pa.array(boundaries, type=array.type)
+    both = value_keys(pa.concat_arrays([limits, array]))
+    count = len(limits)
+    # Words of several parts become one by their place in sorted order.
+    order = np.lexsort(tuple(reversed(both)))
+    changes = np.zeros(len(order), dtype=np.bool_)
+    for part in both:
+        changes[1:] |= part[order][1:] != part[order][:-1]
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.cumsum(changes)
+    ranges = np.searchsorted(rank[:count], rank[count:], side="right").astype(np.int32)
+    null = invalid(array)
+    return ranges if null is None else np.where(null, np.int32(0), ranges)

@@ -1,0 +1,119 @@
+"""Event time as an operator sees it: the running maximum of the time column, minus the allowed lateness.
+
+Time advances per tuple, never per packet, so that what an operator says does not depend on how the stream
+was cut.  An operator that sees only some rows of its stream (one bucket's) is told by the packet's ticks how
+time moved in the whole of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import TypeMismatch
+from headgate.graph.columns import Ints, integers, invalid
+from headgate.graph.packet import Order, Packet, Ticks
+from headgate.graph.schema import require_columns
+
+NEVER = -(1 << 62)
+"""Before any event time; a quarter of the range, so that subtracting a lateness cannot overflow."""
+
+_DAY = 86_400_000_000
+
+
+def time_column(schema: pa.Schema, name: str, what: str) -> int:
+    """The event-time column's index; an error if it is not a time."""
+    (name,) = require_columns(schema, [name], what)
+    index: int = schema.get_field_index(name)
+    kind = schema.field(index).type
+    if not (pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us")):
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            advice = f"make it a time with timestamp_seconds({name})"
+        else:
+            advice = f"make it a time with CAST({name} AS TIMESTAMP)"
+        raise TypeMismatch(f"{what}: column '{name}' is {kind}, not a timestamp or a date; {advice}.")
+    return index
+
+
+def window_time(kind: pa.DataType) -> pa.DataType:
+    """The type of window_start and window_end for an event-time column of this type."""
+    return kind if pa.types.is_timestamp(kind) else pa.timestamp("us")
+
+
+def event_times(array: pa.Array) -> Ints:
+    """Microseconds of every value, ``NEVER`` for null."""
+    times = integers(array)
+    if pa.types.is_date32(array.type):
+        times = times * _DAY
+    null = invalid(array)
+    return times if null is None else np.where(null, NEVER, times)
+
+
+def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
+    """A column of times from microseconds."""
+    return pa.array(times, type=pa.int64()).view(kind)
+
+
+def ticks_of(packet: Packet, column: int) -> Ticks:
+    """What every bucket of ``packet`` has to know about time: the rows at which its maximum moves."""
+    times = event_times(packet.batch.column(column))
+    highest = np.maximum.accumulate(times)
+    moves = np.flatnonzero(np.diff(highest, prepend=NEVER - 1) > 0)
+    return Ticks(packet.order.take(moves), times[moves])
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """How time moved while a packet passed.
+
+    ``before`` is the time that each row met.  ``after`` is the time after each tick, not decreasing; the
+    ticks are the packet's rows unless it carries ticks of its own, and ``order`` is theirs.  Row i comes
+    before the effect of tick ``place[i]``.
+    """
+
+    times: Ints
+    before: Ints
+    after: Ints
+    order: Order
+    place: Ints | None
+    maximum: int
+
+    def causes(self, times: Ints) -> Ints:
+        """The tick that brings time to each of ``times``."""
+        return np.searchsorted(self.after, times, side="left")
+
+    def end(self, before: int) -> int:
+        """The time after the packet."""
+        return int(self.after[-1]) if len(self.after) else before
+
+
+class Clock:
+    """Time of one operator: the maximum event time that it has seen."""
+
+    __slots__ = ("lateness", "maximum")
+
+    def __init__(self, lateness: int = 0, maximum: int = NEVER) -> None:
+        self.lateness = lateness
+        self.maximum = maximum
+
+    @property
+    def now(self) -> int:
+        return self.maximum - self.lateness
+
+    def pass_by(self, packet: Packet, column: int) -> Passage:
+        """How time moves with ``packet``; the clock itself is set by ``maximum`` of the answer."""
+        times = event_times(packet.batch.column(column))
+        ticks = packet.ticks
+        highest = np.empty((len(times) if ticks is None else len(ticks.times)) + 1, dtype=np.int64)
+        highest[0] = self.maximum
+        highest[1:] = times if ticks is None else ticks.times
+        np.maximum.accumulate(highest, out=highest)
+        maximum = int(highest[-1])
+        if self.lateness:
+            highest -= self.lateness
+        if ticks is None:
+            return Passage(times, highest[:-1], highest[1:], packet.order, None, maximum)
+        place = np.searchsorted(ticks.order.serials, packet.order.serials, side="left")
+        return Passage(times, highest[place], highest[1:], ticks.order, place, maximum)

@@ -1,0 +1,117 @@
+"""The catalog (Aurora, section 2.2): topology, statistics and queues, as the events have told them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headgate.scheduling.interface import Changed, Event, Finished, QueueState, Spawned, Started
+
+SMOOTHING = 0.3
+"""Weight of the newest call in the moving averages of cost, selectivity and overhead."""
+
+
+@dataclass
+class BoxEntry:
+    """What is known of a box."""
+
+    name: str
+    lanes: int
+    upstream: tuple[int, ...]
+    downstream: tuple[int, ...]
+    queries: tuple[str, ...]
+    stated_cost: float | None = None
+    queue: QueueState = field(default_factory=lambda: QueueState(0))
+    running: int = 0
+    calls: int = 0
+    tuples_in: int = 0
+    tuples_out: int = 0
+    busy: float = 0.0
+    removed: bool = False
+    _cost: float = 0.0
+    _selectivity: float = 1.0
+    call_overhead: float = 0.0
+    """Seconds that a call takes beside its tuples."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds per tuple, measured; stated ones win."""
+        return self._cost if self.stated_cost is None else self.stated_cost
+
+    @property
+    def selectivity(self) -> float:
+        """Tuples out per tuple in."""
+        return self._selectivity
+
+    def learn(self, event: Finished) -> None:
+        self.calls += 1
+        self.tuples_in += event.tuples_in
+        self.tuples_out += event.tuples_out
+        self.busy += event.seconds
+        weight = 1.0 if self.calls == 1 else SMOOTHING
+        if event.tuples_in:
+            self._cost += weight * (event.seconds / event.tuples_in - self._cost)
+            self._selectivity += weight * (event.tuples_out / event.tuples_in - self._selectivity)
+        self.call_overhead += weight * (event.overhead - self.call_overhead)
+
+    def latency(self, now: float) -> float:
+        """Mean latency of the tuples queued."""
+        return now - self.queue.mean if self.queue.tuples else 0.0
+
+
+class Catalog:
+    """Every box's entry, and which boxes could run now."""
+
+    def __init__(self, boxes: Sequence[BoxEntry]) -> None:
+        self.boxes = list(boxes)
+        self.ready: list[int] = []
+        """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
+        self._is_ready = [False] * len(self.boxes)
+
+    def apply(self, event: Event) -> None:
+        """Take an event in."""
+        if isinstance(event, Finished):
+            box = self.boxes[event.box]
+            box.learn(event)
+            box.running -= 1
+            for place, queue in event.queues:
+                self._queue(place, queue)
+            self._refresh(event.box)
+        elif isinstance(event, Spawned):
+            self._queue(event.box, event.queue)
+        elif isinstance(event, Started):
+            self.boxes[event.box].running += 1
+            self._queue(event.box, event.queue)
+        elif isinstance(event, Changed):
+            self.boxes[event.box].removed = event.removed or self.boxes[event.box].removed
+            self._queue(event.box, event.queue)
+
+    def _queue(self, place: int, queue: QueueState) -> None:
+        entry = self.boxes[place]
+        was_full = entry.queue.full
+        entry.queue = queue
+        self._refresh(place)
+        if was_full != queue.full:
+            for up in entry.upstream:
+                self._refresh(up)
+
+    def can_run(self, place: int) -> bool:
+        """Haren's condition: input waiting, room for output; and a lane free."""
+        box = self.boxes[place]
+        return (
+            box.queue.tuples > 0
+            and box.running < box.lanes
+            and not box.removed
+            and not any(place in self.boxes[down].queue.full for down in box.downstream)
+        )
+
+    def _refresh(self, place: int) -> None:
+        ready = self.can_run(place)
+        if ready == self._is_ready[place]:
+            return
+        self._is_ready[place] = ready
+        if ready:
+            insort(self.ready, place)
+        else:
+            del self.ready[bisect_left(self.ready, place)]

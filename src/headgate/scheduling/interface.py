@@ -1,0 +1,161 @@
+"""The scheduling interface: what an engine tells a policy, and what a policy may decide.
+
+An engine sends events, one at a time and in order; each carries the time and every measurement that a
+decision may use.  ``handle`` answers with decisions, which the engine carries out at once.  A policy
+
+- may keep any state of its own and read the catalog, which holds all events so far;
+- may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
+- may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
+
+The engine keeps the promises that no policy can break: a box is never given to more workers than its
+lanes, output is in order, queues are bounded, and a call that cannot run any more when its turn comes is
+skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.scheduling.trains import Train
+
+if TYPE_CHECKING:
+    from headgate.scheduling.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A box's queue as it stands: tuples that a call could take, who finds no room in it, and its ages.
+
+    ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured
+    only for policies that need ``"latency"``.
+    """
+
+    tuples: int
+    full: frozenset[int] = frozenset()
+    oldest: float = 0.0
+    mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A box that had nothing to do has work: a task is born (immediate: by a packet's arrival)."""
+
+    time: float
+    box: int
+    queue: QueueState
+    immediate: bool = True
+    worker: int | None = None
+    request: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has begun a call; its tuples have left the queue."""
+
+    time: float
+    worker: int
+    box: int
+    tuples: int
+    queue: QueueState
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A call is over; ``queues`` are those its results went to."""
+
+    time: float
+    worker: int
+    box: int
+    tuples_in: int
+    tuples_out: int
+    seconds: float
+    overhead: float
+    queues: tuple[tuple[int, QueueState], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A worker asks for work."""
+
+    time: float
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that the policy had set."""
+
+    time: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Something about the set-up changed: a box's queue was emptied or drained from outside, or removed."""
+
+    time: float
+    box: int
+    queue: QueueState
+    removed: bool = False
+
+
+Event = Spawned | Started | Finished | Idle | Timer | Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One box call: which box, and how many tuples (the rule is evaluated when the call starts)."""
+
+    box: int
+    train: Train
+
+
+Plan = tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run this plan on this worker."""
+
+    worker: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Wake these parked workers; each will ask for work."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send a ``Timer`` of that name at that time."""
+
+    at: float
+    name: str
+
+
+Decision = Run | Wake | SetTimer
+
+
+class Policy:
+    """Events in, decisions out."""
+
+    name = "policy"
+    needs: frozenset[str] = frozenset()
+    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
+
+    def workers(self, boxes: int, requested: int) -> int:
+        """How many workers it wants; an engine with fewer cores lets the operating system share them."""
+        return requested
+
+    def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
+        """Called once, before any event."""
+        raise NotImplementedError
+
+    def handle(self, event: Event) -> Sequence[Decision]:
+        """Called for every event, after the catalog has taken it in."""
+        raise NotImplementedError

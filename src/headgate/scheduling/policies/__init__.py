@@ -1,0 +1,38 @@
+"""The shipped policies, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.errors import PipelineError, nearest
+from headgate.scheduling.interface import Policy
+from headgate.scheduling.policies.round_robin import RoundRobin
+from headgate.scheduling.policies.thread_per_box import ThreadPerBox
+from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
+
+DEFAULT = "round_robin"
+
+_POLICIES: dict[str, Callable[[], Policy]] = {
+    policy.name: policy for policy in (RoundRobin, TupleAtATime, ThreadPerBox)
+}
+
+
+def names() -> list[str]:
+    """The names that ``policy=`` takes."""
+    return sorted(_POLICIES)
+
+
+def describe(name: str) -> str:
+    """One line on what a policy is for."""
+    return (_POLICIES[name].__doc__ or "").strip().splitlines()[0]
+
+
+def get(policy: str | Policy) -> Policy:
+    """The policy of that name, or the object given."""
+    if isinstance(policy, Policy):
+        return policy
+    if policy not in _POLICIES:
+        raise PipelineError(
+            f"There is no policy '{policy}'.{nearest(policy, _POLICIES)} There are: {', '.join(names())}."
+        )
+    return _POLICIES[policy]()

@@ -1,0 +1,37 @@
+"""One Spark session for the oracle tests of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "expressions", derandomize=True, deadline=None, print_blob=False, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _deterministic() -> None:
+    settings.load_profile("expressions")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """Spark as the oracle: ANSI mode, UTC, two threads."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("headgate-expressions")
+        .config("spark.sql.ansi.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
