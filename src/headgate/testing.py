@@ -1,10 +1,10 @@
 """Tools for testing pipelines and policies: lists in and out, a clock turned by hand, recorded traces.
 
-    from headgate import testing
+from headgate import testing
 
-    def test_filter():
-        rows = [{"a": 1}, {"a": 5}]
-        assert testing.run(rows, lambda s: s.filter("a > 2")) == [{"a": 5}]
+def test_filter():
+    rows = [{"a": 1}, {"a": 5}]
+    assert testing.run(rows, lambda s: s.filter("a > 2")) == [{"a": 5}]
 """
 
 from __future__ import annotations
@@ -178,7 +178,12 @@ class Recorder(Policy):
 
 
 def play(
-    policy: str | Policy, boxes: Sequence[BoxEntry], events: Iterable[Event], *, workers: int = 1, seed: int = 0
+    policy: str | Policy,
+    boxes: Sequence[BoxEntry],
+    events: Iterable[Event],
+    *,
+    workers: int = 1,
+    seed: int = 0,
 ) -> list[Decision]:
     """What a policy decides on a sequence of events, without any engine."""
     chosen, catalog = policies.get(policy), Catalog(boxes)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import key_order, sessions, together, windows
-from streams import SCHEMA, assert_same, cuts, packets_of, partitioned, row_lists, run
+from window_reference import key_order, sessions, together, windows
+from window_streams import SCHEMA, assert_same, cuts, packets_of, partitioned, row_lists, run
 
 from headgate.errors import PipelineError, TypeMismatch, UnknownColumn
 from headgate.graph.operator import Kind

@@ -22,7 +22,7 @@ from headgate.graph.qos import QoS
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
-_ENGINES = {"threads": Threads, "simulated": Simulated}
+_ENGINES: dict[str, type[Engine]] = {"threads": Threads, "simulated": Simulated}
 
 
 class App:
@@ -45,10 +45,14 @@ class App:
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         if not isinstance(source, Origin):
-            raise PipelineError(f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_….")
+            raise PipelineError(
+                f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_…."
+            )
         if any(s.name == name for s in self._sources):
             raise PipelineError(f"There is already a source called '{name}'; give each a name of its own.")
-        seconds = None if idle_after is None else parse_duration(idle_after, f"source '{name}': idle_after") / 1e6
+        seconds = (
+            None if idle_after is None else parse_duration(idle_after, f"source '{name}': idle_after") / 1e6
+        )
         node = Source(name, source.schema, source, seconds)
         self._sources.append(node)
         return Stream(self, (Arrow(node),))
@@ -68,14 +72,20 @@ class App:
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         return f"{kind}-{self._numbers[kind]}"
 
-    def add_output(self, name: str, port: Sequence[Arrow], sink: Sink, qos: QoS | None, keep: str | None) -> None:
+    def add_output(
+        self, name: str, port: Sequence[Arrow], sink: Sink, qos: QoS | None, keep: str | None
+    ) -> None:
         """Let a query leave; streams call this."""
         if not isinstance(name, str) or not name:
-            raise PipelineError("to(…): give the query a name, e.g. stream.to('abandoned', hg.to_parquet('out')).")
+            raise PipelineError(
+                "to(…): give the query a name, e.g. stream.to('abandoned', hg.to_parquet('out'))."
+            )
         if any(o.name == name for o in self._outputs):
             raise PipelineError(f"There is already a query called '{name}'; give each a name of its own.")
         if not isinstance(sink, Sink):
-            raise PipelineError(f"query '{name}': {sink!r} is not a sink; use hg.to_parquet(…) or another hg.to_….")
+            raise PipelineError(
+                f"query '{name}': {sink!r} is not a sink; use hg.to_parquet(…) or another hg.to_…."
+            )
         if qos is not None and not isinstance(qos, QoS):
             raise PipelineError(f"query '{name}': qos= takes hg.QoS([(seconds, utility), …]), not {qos!r}.")
         if keep is not None:
@@ -94,8 +104,8 @@ class App:
             read = Path(os.path.abspath(str(path)))
             if written == read or written in read.parents or read in written.parents:
                 raise CycleError(
-                    f"Query '{name}' writes to {sink.path}, which source '{source.name}' reads: its results would "
-                    "come back as input. Write to another folder."
+                    f"Query '{name}' writes to {sink.path}, which source '{source.name}' reads: its results "
+                    "would come back as input. Write to another folder."
                 )
 
     @property
@@ -132,7 +142,9 @@ class App:
         that fails has its error in the report; if all fail, ``RunError`` is raised.
         """
         if not self._outputs:
-            raise PipelineError(f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink).")
+            raise PipelineError(
+                f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
+            )
         if workers is not None and (not isinstance(workers, int) or workers < 1):
             raise PipelineError(f"workers={workers!r}: it must be a whole number of at least 1.")
         report = _engine(engine).run(
@@ -150,6 +162,7 @@ def _engine(engine: str | Engine) -> Engine:
         return engine
     if engine not in _ENGINES:
         raise PipelineError(
-            f"There is no engine '{engine}'.{nearest(str(engine), _ENGINES)} There are: {', '.join(sorted(_ENGINES))}."
+            f"There is no engine '{engine}'.{nearest(str(engine), _ENGINES)} "
+            f"There are: {', '.join(sorted(_ENGINES))}."
         )
     return _ENGINES[engine]()

@@ -57,7 +57,7 @@ class Stream:
         return self._box(Filter(self.schema, predicate), name)
 
     def select(self, *expressions: str, name: str | None = None) -> Stream:
-        """Only these columns: ``sales.select("item_id", "price * quantity AS revenue")``."""
+        """Only these columns: ``sales.select("item", "price * quantity AS revenue")``."""
         return self._box(Select(self.schema, expressions), name)
 
     def with_columns(self, *expressions: str, name: str | None = None) -> Stream:
@@ -81,15 +81,15 @@ class Stream:
         return self._box(FlatMapRows(self.schema, fn, schema), name)
 
     def union(self, *others: Stream) -> Stream:
-        """The rows of several streams of one schema, in order; of one tuple's results, this stream's first."""
+        """The rows of several streams of one schema, in order; of one tuple's results, ours first."""
         port = self._port
         for other in others:
             if not isinstance(other, Stream) or other._app is not self._app:
                 raise PipelineError("union: both streams must belong to the same app.")
             if other.schema != self.schema:
                 raise PipelineError(
-                    f"union: the schemas differ: {_columns(self.schema)} here, {_columns(other.schema)} there; "
-                    "bring them together with select."
+                    f"union: the schemas differ: {_columns(self.schema)} here, {_columns(other.schema)} "
+                    "there; bring them together with select."
                 )
             port = (*port, *other._port)
         return Stream(self._app, port)
@@ -153,7 +153,7 @@ class Stream:
         lateness: Duration = 0,
         name: str | None = None,
     ) -> Stream:
-        """The ``n`` first rows of every period by an order: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``."""
+        """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``."""
         return self._box(Top(self.schema, n, by, every, on, lateness), name)
 
     def window(self, window: Window) -> WindowedStream:
@@ -196,7 +196,7 @@ class KeyedStream:
     def running(
         self, *aggregates: str, expire: Duration | None = None, on: str | None = None, name: str | None = None
     ) -> Stream:
-        """Every row with the aggregates of its key so far: ``sales.key_by("item").running("sum(n) AS total")``."""
+        """Every row with its key's aggregates so far: ``sales.key_by("item").running("sum(n) AS n")``."""
         return self._stream._box(Running(self.schema, self._keys, aggregates, expire, on), name)
 
     def process(
@@ -209,7 +209,7 @@ class KeyedStream:
         on: str | None = None,
         name: str | None = None,
     ) -> Stream:
-        """``fn(row, state)`` with a state per key, which it changes in place.  Slow: Python for every tuple."""
+        """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple."""
         return self._stream._box(KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name)
 
     def join(
@@ -217,7 +217,9 @@ class KeyedStream:
     ) -> Stream:
         """Pairs of rows of equal key whose times are at most ``within`` apart."""
         if not isinstance(other, KeyedStream):
-            raise PipelineError("join: the other side must be keyed too, e.g. a.key_by('id').join(b.key_by('id'), …).")
+            raise PipelineError(
+                "join: the other side must be keyed too, e.g. a.key_by('id').join(b.key_by('id'), …)."
+            )
         if other._stream._app is not self._stream._app:
             raise PipelineError("join: both streams must belong to the same app.")
         operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
@@ -262,7 +264,9 @@ class WindowedStream:
     def late(self) -> Stream:
         """The rows that came after their window had closed; ask after ``agg``."""
         if self._late is None:
-            raise PipelineError("late(): call agg(…) on these windows first; keep the windowed stream in a variable.")
+            raise PipelineError(
+                "late(): call agg(…) on these windows first; keep the windowed stream in a variable."
+            )
         return self._late
 
 

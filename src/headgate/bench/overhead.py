@@ -129,7 +129,11 @@ def run(quick: bool, console: Console) -> list[Result]:
                     engine.append(_seconds(lambda: engine_run(data, size, workers)))  # noqa: B023
                 rates = rows / min(bare) / 1e6, rows / min(engine) / 1e6
                 table.add_row(
-                    f"{size:,}", str(workers), f"{rates[0]:.1f}", f"{rates[1]:.1f}", f"{rates[1] / rates[0]:.2f}"
+                    f"{size:,}",
+                    str(workers),
+                    f"{rates[0]:.1f}",
+                    f"{rates[1]:.1f}",
+                    f"{rates[1] / rates[0]:.2f}",
                 )
                 fastest = max(fastest, rates[1])
                 claimed = (workers == 1 and size == default_packet_rows()) or (workers == 2 and size >= 8192)
@@ -154,7 +158,9 @@ def _against_others(data: pa.RecordBatch, quick: bool, ours: float, console: Con
     sample = data.slice(0, 100_000 if quick else 400_000)
     for name, chain in others.CHAINS.items():
         if importlib.util.find_spec(name) is None:
-            console.print(f"{name} is not installed; `make compare` installs it, and it is then measured here too.")
+            console.print(
+                f"{name} is not installed; `make compare` installs it, and it is then measured here too."
+            )
             continue
         theirs = sample.num_rows / chain(sample) / 1e6
         console.print(f"{name}: {theirs:.3f} M rows/s; Headgate at its best: {ours:.1f} M rows/s")

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """``measured`` and ``baseline`` share a unit, which ``claim`` names; ``ratio`` is measured over baseline."""
+    """``measured`` and ``baseline`` share the unit that ``claim`` names; ``ratio`` is one over the other."""
 
     name: str
     source: str

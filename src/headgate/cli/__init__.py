@@ -1,4 +1,4 @@
-"""The command line: ``headgate run``, ``simulate``, ``demo``, ``policies``, ``generate``, ``bench``, ``show``."""
+"""The command line: ``run``, ``simulate``, ``show``, ``demo``, ``policies``, ``generate``, ``bench``."""
 
 from headgate.cli.main import main
 

@@ -66,8 +66,9 @@ def summary(report: Report) -> str:
     over = report.overhead
     return (
         f"{report.engine}, policy {report.policy}, {report.workers} workers: {report.tuples:,} tuples in "
-        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; overhead: worker {seconds(over.worker)}, "
-        f"storage {seconds(over.storage)}, scheduler {seconds(over.scheduler)}"
+        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; "
+        f"overhead: worker {seconds(over.worker)}, storage {seconds(over.storage)}, "
+        f"scheduler {seconds(over.scheduler)}"
     )
 
 

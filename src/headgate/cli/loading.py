@@ -10,7 +10,7 @@ from headgate.workloads.examples import load_file
 
 
 def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that returns one."""
+    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
     module = load_file(path)
     for name in ("app", "build"):
         found = getattr(module, name, None)
@@ -18,4 +18,6 @@ def load_app(path: Path) -> App:
             found = found()
         if isinstance(found, App):
             return found
-    raise PipelineError(f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'.")
+    raise PipelineError(
+        f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
+    )

@@ -38,7 +38,9 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-AppFile = Annotated[Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")]
+AppFile = Annotated[
+    Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")
+]
 PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
 UntilText = Annotated[str, typer.Option(help="'drained', 'stopped' (by Ctrl-C), or a number of seconds.")]
@@ -147,7 +149,12 @@ def generate(
 
 
 def _generate(directory: Path, rows: int, seed: int) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         tasks = {table: progress.add_task(f"generating {table}", total=rows) for table in tpcx_bb.STREAMS}
 
@@ -173,7 +180,10 @@ def demo(
         last: dict[str, pa.RecordBatch] = {}
         sink = to_function(last.__setitem__)
         app = load_example("tpcx_bb/all").build(folder, dict.fromkeys(_QUESTIONS, sink))
-        console.print("Five queries over them, one scheduler, one process; files are read as fast as queries take them.\n")
+        console.print(
+            "Five queries over them, one scheduler, one process; "
+            "files are read as fast as the queries take them.\n"
+        )
         _run(app, Threads(), policy, workers, "drained")
         _answers(last)
 
@@ -196,7 +206,9 @@ def _answers(last: dict[str, pa.RecordBatch]) -> None:
             console.print("  (no results)")
             continue
         for row in batch.slice(max(0, batch.num_rows - 3)).to_pylist():
-            console.print("  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False)
+            console.print(
+                "  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False
+            )
 
 
 def _plain(value: object) -> str:

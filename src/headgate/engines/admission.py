@@ -232,8 +232,8 @@ class _Buffer:
             return batches[0], _arrivals(Chunk(batches[0], arrivals[0]))
         if all(isinstance(a, float) for a in arrivals) and len(set(arrivals)) == 1:
             return pa.concat_batches(batches), arrivals[0]
-        times = [np.full(b.num_rows, a) for b, a in zip(batches, arrivals, strict=True)]
-        return pa.concat_batches(batches), np.concatenate(times)
+        each = [np.full(b.num_rows, a) for b, a in zip(batches, arrivals, strict=True)]
+        return pa.concat_batches(batches), np.concatenate(each)
 
 
 class _Nothing(Reader):

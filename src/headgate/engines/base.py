@@ -55,5 +55,5 @@ def half_of_l2() -> int:
 
 
 def default_packet_rows() -> int:
-    """Rows per packet: half of L2 in rows of one 8-byte column, the narrow rows that a column kernel touches."""
+    """Rows per packet: half of L2 in values of 8 bytes, since a kernel touches a column or two at a time."""
     return max(8192, min(131_072, half_of_l2() // 8))

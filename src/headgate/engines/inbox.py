@@ -54,7 +54,7 @@ class Inbox:
         raise NotImplementedError
 
     def full(self, arrow: int) -> bool:
-        """Whether this arrow finds no more room.  Each has its own: one that waits must not shut others out."""
+        """Whether this arrow finds no room.  Each has its own: one that waits must not shut others out."""
         return self.rows >= self.capacity
 
     def measure(self, latency: bool, full: frozenset[int]) -> QueueState:
@@ -258,7 +258,7 @@ class Merge(Inbox):
 
 
 def coalesce(packets: list[Packet], rows: int) -> list[Packet]:
-    """Put neighbours together that are smaller than ``rows``, where a call's own cost would outweigh theirs."""
+    """Put neighbours together that are smaller than ``rows``: a call's own cost would outweigh theirs."""
     if len(packets) < 2 or all(len(p) >= rows for p in packets):
         return packets
     joined: list[Packet] = []

@@ -155,17 +155,22 @@ class Runtime:
         self._queue_rows = queue_packets * packet_rows
         self.admission = Admission(network.sources, packet_rows)
         self.boxes = [
-            LiveBox(i, box, prepare(box.operator), None, Task(self._lanes(box))) for i, box in enumerate(network.boxes)
+            LiveBox(i, box, prepare(box.operator), None, Task(self._lanes(box)))
+            for i, box in enumerate(network.boxes)
         ]
         for live in self.boxes:
             live.state = live.operator.open()
             live.inbox = self._inbox([a for port in live.box.ports for a in port], live.box.ports)
             live.targets = [[] for _ in live.operator.outputs]
             live.feeders = [
-                -1 if isinstance(a.node, Source) else network.index[a.node] for port in live.box.ports for a in port
+                -1 if isinstance(a.node, Source) else network.index[a.node]
+                for port in live.box.ports
+                for a in port
             ]
         self.outputs = [
-            LiveOutput(i, o, self._inbox(list(o.port), (o.port,)), QueryReport(o.name, has_qos=o.qos is not None))
+            LiveOutput(
+                i, o, self._inbox(list(o.port), (o.port,)), QueryReport(o.name, has_qos=o.qos is not None)
+            )
             for i, o in enumerate(network.outputs)
         ]
         self._source_places = {source: i for i, source in enumerate(network.sources)}
@@ -349,7 +354,7 @@ class Runtime:
             work.error = error if isinstance(error, HeadgateError) else _wrap(live, work, error)
 
     def finish(self, work: Work, now: float) -> list[LiveOutput]:
-        """A call is over: pass its results on, in the order in which calls began.  Returns outputs to drain."""
+        """A call is over: pass results on, in the order in which calls began.  Returns outputs to drain."""
         live = work.live
         work.over = True
         work.rounds = []
@@ -368,7 +373,14 @@ class Runtime:
         queues = tuple((place, self._measure(box)) for place, box in touched.items())
         self.tell(
             Finished(
-                now, work.worker, live.place, work.tuples, work.tuples_out, work.seconds, work.overhead, queues
+                now,
+                work.worker,
+                live.place,
+                work.tuples,
+                work.tuples_out,
+                work.seconds,
+                work.overhead,
+                queues,
             )
         )
         self._announce(touched, now, work.worker)
@@ -392,7 +404,11 @@ class Runtime:
             self._forward(work.live, work.markers, touched, outputs)
 
     def _forward(
-        self, live: LiveBox, markers: tuple[Marker, ...], touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]
+        self,
+        live: LiveBox,
+        markers: tuple[Marker, ...],
+        touched: dict[int, LiveBox],
+        outputs: dict[int, LiveOutput],
     ) -> None:
         """Markers without tuples pass a box by: there is nothing to call it for."""
         empty = Packet(empty_batch(live.operator.outputs[0]), Order(0, 0.0, 0), markers)
@@ -489,7 +505,11 @@ class Runtime:
         while self.drain and todo:
             live = self.boxes[todo.pop(0)]
             if live.finished:
-                todo += [d for d in self.network.downstream[live.place] if d not in todo and not self.boxes[d].finished]
+                todo += [
+                    d
+                    for d in self.network.downstream[live.place]
+                    if d not in todo and not self.boxes[d].finished
+                ]
                 continue
             if live.removed or live.end_due or live.inbox.rows or live.open_work:
                 continue
@@ -533,7 +553,8 @@ class Runtime:
         if not self.sources_ended:
             return False
         busy = any(
-            not b.removed and (b.inbox.rows or b.open_work or (self.drain and not b.finished)) for b in self.boxes
+            not b.removed and (b.inbox.rows or b.open_work or (self.drain and not b.finished))
+            for b in self.boxes
         )
         return not busy and not any(o.inbox.rows for o in self.outputs if not o.failed)
 
@@ -547,7 +568,7 @@ class Runtime:
                 self.fail_output(live, error, 0.0)
 
     def take_output(self, live: LiveOutput) -> list[tuple[Packet, npt.NDArray[np.float64] | None]]:
-        """Everything that an output can hand over now, with the times at which its rows left if those are exact."""
+        """Everything that an output can hand over now, with the times at which rows left, if exact."""
         times, live.times = live.times, []
         if isinstance(live.inbox, Fifo):
             queued = live.inbox.packets()
@@ -561,7 +582,11 @@ class Runtime:
         return taken
 
     def hand_over(
-        self, live: LiveOutput, packet: Packet, times: npt.NDArray[np.float64] | None, clock: Callable[[], float]
+        self,
+        live: LiveOutput,
+        packet: Packet,
+        times: npt.NDArray[np.float64] | None,
+        clock: Callable[[], float],
     ) -> None:
         """Give results to the sink and measure their latency.  One caller per output at a time."""
         if live.failed:
@@ -586,7 +611,9 @@ class Runtime:
 
     def fail_output(self, live: LiveOutput, error: BaseException, now: float) -> None:
         if not isinstance(error, HeadgateError):
-            wrapped = SinkError(f"Query '{live.output.name}': its sink failed: {type(error).__name__}: {error}")
+            wrapped = SinkError(
+                f"Query '{live.output.name}': its sink failed: {type(error).__name__}: {error}"
+            )
             wrapped.__cause__ = error
             error = wrapped
         self._fail_queries([live.output.name], error, now)

@@ -34,7 +34,9 @@ def parse_duration(duration: str | int | float, what: str) -> int:
         while place < len(duration.rstrip()):
             part = _PART.match(duration, place)
             if part is None:
-                raise PipelineError(f"{what}: '{duration}' is not a duration; write e.g. '5 minutes' or '250 ms'.")
+                raise PipelineError(
+                    f"{what}: '{duration}' is not a duration; write e.g. '5 minutes' or '250 ms'."
+                )
             number, unit = part.groups()
             name = unit.lower()
             known = name if name in _MICROS else name.removesuffix("s")

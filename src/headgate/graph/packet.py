@@ -140,8 +140,7 @@ class Order:
         firsts = [o._serials for o in orders]
         serials: int | Serials
         if all(isinstance(o._serials, int) and not o._selections for o in orders) and all(
-            int(firsts[i]) + orders[i].length == firsts[i + 1]  # type: ignore[arg-type]
-            for i in range(len(orders) - 1)
+            int(firsts[i]) + orders[i].length == firsts[i + 1] for i in range(len(orders) - 1)
         ):
             serials = firsts[0]
         else:

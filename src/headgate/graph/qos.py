@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +27,23 @@ class QoS:
             pairs = [(float(latency), float(utility)) for latency, utility in points]
         except (TypeError, ValueError):
             raise PipelineError(
-                "QoS graph: give points as (latency in seconds, utility), e.g. QoS([(0, 1), (0.5, 1), (5, 0)])."
+                "QoS graph: give points as (seconds, utility), e.g. QoS([(0, 1), (0.5, 1), (5, 0)])."
             ) from None
         if not pairs:
             raise PipelineError("QoS graph: it has no points; give at least one, e.g. QoS([(0, 1), (1, 0)]).")
         for place, (latency, utility) in enumerate(pairs):
             if not math.isfinite(latency) or latency < 0:
                 raise PipelineError(
-                    f"QoS graph: latency {latency:g} of point {place + 1} must be a number of seconds, zero or more."
+                    f"QoS graph: latency {latency:g} of point {place + 1} must be seconds, zero or more."
                 )
             if not 0.0 <= utility <= 1.0:
                 raise PipelineError(
-                    f"QoS graph: utility {utility:g} at {latency:g} s lies outside 0 to 1; scale it into that range."
+                    f"QoS graph: utility {utility:g} at {latency:g} s lies outside 0 to 1; scale it."
                 )
-        for (before, high), (after, low) in zip(pairs, pairs[1:], strict=False):
+        for (before, high), (after, low) in pairwise(pairs):
             if after <= before:
                 raise PipelineError(
-                    f"QoS graph: latencies must increase, but {after:g} s follows {before:g} s; sort the points."
+                    f"QoS graph: latencies must increase, but {after:g} s follows {before:g} s; sort them."
                 )
             if low > high:
                 raise PipelineError(

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class QueueState:
     """A box's queue as it stands: tuples that a call could take, who finds no room in it, and its ages.
 
-    ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured
-    only for policies that need ``"latency"``.
+    ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and
+    ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured only for
+    policies that need ``"latency"``.
     """
 
     tuples: int

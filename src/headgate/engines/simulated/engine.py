@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,9 @@ class Simulated(Engine):
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
         if call_overhead < 0 or switch_cost < 0 or quantum <= 0:
-            raise PipelineError("Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive.")
+            raise PipelineError(
+                "Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive."
+            )
         self.workers = workers
         self.call_overhead = call_overhead
         self.seed = seed
@@ -93,7 +96,9 @@ class SimulatedRun:
     ) -> None:
         unknown = set(engine.costs) - {box.name for box in network.boxes}
         if unknown:
-            raise PipelineError(f"Simulated(costs=…): there is no box '{sorted(unknown)[0]}' in this application.")
+            raise PipelineError(
+                f"Simulated(costs=…): there is no box '{sorted(unknown)[0]}' in this application."
+            )
         self.engine = engine
         self.deadline = deadline(until)
         self.progress = progress
@@ -198,12 +203,11 @@ class SimulatedRun:
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
         """Start the plan's next call that can run; after the last, ask again."""
-        while place < len(plan):
-            work = self.runtime.begin(worker, plan[place], self.clock.now())
-            place += 1
+        for following in range(place + 1, len(plan) + 1):
+            work = self.runtime.begin(worker, plan[following - 1], self.clock.now())
             if work is not None:
                 self._feed_soon(self.clock.now())
-                self._start(work, lambda: self._proceed(worker, plan, place))
+                self._start(work, partial(self._proceed, worker, plan, following))
                 return
         self._ask(worker)
 
@@ -255,4 +259,4 @@ def _leave_times(
 ) -> npt.NDArray[np.float64]:
     """When each result leaves: its cause, the k-th tuple of the call, is done k costs into it."""
     done = np.searchsorted(serials, packet.order.serials, side="right")
-    return end - (len(serials) - done) * cost
+    return (end - (len(serials) - done) * cost).astype(np.float64)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Cores:
     """``cores`` processors shared by ``threads`` threads, first come, first served, a quantum at a time."""
 
-    def __init__(self, run: SimulatedRun, cores: int, threads: int, quantum: float, switch_cost: float) -> None:
+    def __init__(
+        self, run: SimulatedRun, cores: int, threads: int, quantum: float, switch_cost: float
+    ) -> None:
         self._run = run
         self._shared = threads > cores
         self._quantum = quantum

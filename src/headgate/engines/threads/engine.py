@@ -146,7 +146,9 @@ class _Run:
                 while self._timers and self._timers[0][0] <= now:
                     self.runtime.timer(heapq.heappop(self._timers)[2], now)
                 next_timer = self._timers[0][0] if self._timers else now + PROGRESS_EVERY
-            until = min(next_timer, now + PROGRESS_EVERY, self.deadline if self.deadline is not None else next_timer)
+            until = min(
+                next_timer, now + PROGRESS_EVERY, self.deadline if self.deadline is not None else next_timer
+            )
             self.over.wait(max(until - now, 0.001))
 
     def stop(self) -> None:
@@ -206,7 +208,7 @@ class _Run:
     # --- sinks --------------------------------------------------------------------------------------
 
     def drain(self, output: LiveOutput) -> None:
-        """Hand results over, in order, one thread at a time; whoever finds the door closed leaves it to the other.
+        """Hand results over, in order, one thread at a time; who finds the door closed leaves it.
 
         A queue that has grown too long is waited for: that is back-pressure from a slow sink.
         """

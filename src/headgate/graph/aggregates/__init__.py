@@ -18,40 +18,44 @@ from headgate.graph.aggregates.sums import Average, Count, DecimalAverage, Exact
 from headgate.graph.columns import Ints, invalid
 from headgate.graph.expressions import Aggregate
 
-
 Input = tuple[Ints | None, pa.Array | None]
 """Rows that an aggregate counts (None: all), and their argument (None: it has none)."""
 
 
+def _argument(aggregate: Aggregate) -> pa.DataType:
+    assert aggregate.argument is not None
+    return aggregate.argument.type
+
+
 def _sum(aggregate: Aggregate) -> Accumulator:
-    argument = aggregate.argument.type
+    argument = _argument(aggregate)
     return (FloatSum if pa.types.is_floating(argument) else ExactSum)(argument, aggregate.type)
 
 
 def _average(aggregate: Aggregate) -> Accumulator:
-    argument = aggregate.argument.type
+    argument = _argument(aggregate)
     return (DecimalAverage if pa.types.is_decimal(argument) else Average)(argument, aggregate.type)
 
 
 def _moments(sample: bool, root: bool) -> Callable[[Aggregate], Accumulator]:
-    return lambda a: Moments(a.argument.type, a.type, (sample, root))
+    return lambda a: Moments(_argument(a), a.type, (sample, root))
 
 
 _FUNCTIONS: dict[str, Callable[[Aggregate], Accumulator]] = {
     "count": lambda a: Count(None, a.type),
-    "count_distinct": lambda a: CountDistinct(a.argument.type, a.type),
+    "count_distinct": lambda a: CountDistinct(_argument(a), a.type),
     "sum": _sum,
     "avg": _average,
-    "min": lambda a: extreme(a.argument.type, a.type, False),
-    "max": lambda a: extreme(a.argument.type, a.type, True),
+    "min": lambda a: extreme(_argument(a), a.type, False),
+    "max": lambda a: extreme(_argument(a), a.type, True),
     "stddev": _moments(sample=True, root=True),
     "stddev_pop": _moments(sample=False, root=True),
     "variance": _moments(sample=True, root=False),
     "var_pop": _moments(sample=False, root=False),
-    "first": lambda a: Position(a.argument.type, a.type, (False, bool(a.parameters and a.parameters[0]))),
-    "last": lambda a: Position(a.argument.type, a.type, (True, bool(a.parameters and a.parameters[0]))),
-    "collect_list": lambda a: CollectList(a.argument.type, a.type),
-    "approx_percentile": lambda a: Percentile(a.argument.type, a.type, a.parameters),
+    "first": lambda a: Position(_argument(a), a.type, (False, bool(a.parameters and a.parameters[0]))),
+    "last": lambda a: Position(_argument(a), a.type, (True, bool(a.parameters and a.parameters[0]))),
+    "collect_list": lambda a: CollectList(_argument(a), a.type),
+    "approx_percentile": lambda a: Percentile(_argument(a), a.type, a.parameters),
 }
 
 
@@ -64,7 +68,7 @@ def accumulator(aggregate: Aggregate) -> Accumulator:
 
 
 def evaluate(aggregates: Sequence[Aggregate], batch: pa.RecordBatch) -> list[Input]:
-    """The rows and arguments that ``batch`` gives to each aggregate; raises ``BadRow`` and changes nothing."""
+    """The rows and arguments that ``batch`` gives to each aggregate; raises ``BadRow``."""
     inputs: list[Input] = []
     for aggregate in aggregates:
         rows, seen = None, batch

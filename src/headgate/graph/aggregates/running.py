@@ -300,7 +300,7 @@ class RunningDistinct(Running):
 
     def __init__(self, aggregate: Aggregate) -> None:
         super().__init__(aggregate)
-        self._pairs = KeyIndex([pa.int64(), aggregate.argument.type])
+        self._pairs = KeyIndex([pa.int64(), self.argument])
         self._incarnations = 0
 
     def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:

@@ -6,6 +6,7 @@ Sums of integers and decimals are exact: they are kept in one 64-bit word while 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -75,10 +76,9 @@ class ExactSum(Accumulator):
             self._add_limbs(groups, _split(limbs(values)))
             return
         words = integers(values)
-        if self.wide is None:
-            if self._room(_highest(words) * len(words)):
-                np.add.at(self.arrays["limb0"], groups, words)
-                return
+        if self.wide is None and self._room(_highest(words) * len(words)):
+            np.add.at(self.arrays["limb0"], groups, words)
+            return
         self._add_limbs(groups, _split(np.column_stack([words, words >> 63])))
 
     def _room(self, more: int) -> bool:
@@ -101,7 +101,7 @@ class ExactSum(Accumulator):
         for limb, part in zip(wide, parts, strict=True):
             np.add.at(limb, groups, part)
         touched = groups if len(groups) < len(wide[0]) else slice(None)
-        for low, high in zip(wide[:-1], wide[1:], strict=True):
+        for low, high in itertools.pairwise(wide):
             carry = low[touched] >> 32
             low[touched] &= _LOW
             if isinstance(touched, slice):

@@ -78,7 +78,7 @@ def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     return Aggregate(text, name, function, argument, where, parameters, type_, schema)
 
 
-def _spell(tree: exp.Expression) -> str:
+def _spell(tree: exp.Expr) -> str:
     if isinstance(tree, exp.Filter):
         return f"{_spell(tree.this)} FILTER (WHERE {spell(tree.expression.this)})"
     if isinstance(tree, exp.Anonymous):
@@ -88,13 +88,13 @@ def _spell(tree: exp.Expression) -> str:
     return spell(tree)
 
 
-def _spell_operand(tree: exp.Expression) -> str:
+def _spell_operand(tree: exp.Expr) -> str:
     if isinstance(tree, exp.Distinct):
         return "DISTINCT " + ", ".join(spell(e) for e in tree.expressions)
     return spell(tree)
 
 
-def _unwrapped(tree: exp.Expression) -> tuple[exp.Expression, exp.Expression | None, bool]:
+def _unwrapped(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr | None, bool]:
     condition = None
     ignore = False
     while True:
@@ -108,13 +108,14 @@ def _unwrapped(tree: exp.Expression) -> tuple[exp.Expression, exp.Expression | N
             return tree, condition, ignore
 
 
-def _not_an_aggregate(tree: exp.Expression, text: str) -> ExpressionError:
+def _not_an_aggregate(tree: exp.Expr, text: str) -> ExpressionError:
     inside = [e.name.lower() for e in tree.find_all(exp.Anonymous) if e.name.lower() in AGGREGATES]
     if isinstance(tree, exp.Window):
         return ExpressionError(f"OVER is not supported in {text!r}. Use window() or running() of the stream.")
     if inside:
         return ExpressionError(
-            f"An aggregate must be a single call, but {text!r} computes with {', '.join(n + '()' for n in inside)}. "
+            f"An aggregate must be a single call, but {text!r} computes with "
+            f"{', '.join(n + '()' for n in inside)}. "
             "Give each aggregate its own alias and compute with them in a following with_columns()."
         )
     if isinstance(tree, exp.Anonymous):
@@ -126,7 +127,7 @@ def _not_an_aggregate(tree: exp.Expression, text: str) -> ExpressionError:
     return ExpressionError(f"An aggregate call such as sum(x) is expected, not {text!r}.")
 
 
-def _distinct(function: str, operands: list[exp.Expression], text: str) -> tuple[str, list[exp.Expression]]:
+def _distinct(function: str, operands: list[exp.Expr], text: str) -> tuple[str, list[exp.Expr]]:
     inner = operands[0].expressions
     if len(operands) != 1 or len(inner) != 1:
         raise ExpressionError(f"DISTINCT of several columns is not supported in {text!r}.")
@@ -141,7 +142,7 @@ class _Builder:
     """Types one aggregate call."""
 
     def __init__(
-        self, compiler: Compiler, function: str, operands: list[exp.Expression], text: str, schema: pa.Schema
+        self, compiler: Compiler, function: str, operands: list[exp.Expr], text: str, schema: pa.Schema
     ) -> None:
         self.compiler = compiler
         self.function = function
@@ -155,7 +156,8 @@ class _Builder:
         most = {"first": 2, "last": 2, "approx_percentile": 3}.get(self.function, 1)
         if not 1 <= len(self.operands) <= most:
             raise ExpressionError(
-                f"{self.function}() takes {most} operand{'s' if most > 1 else ''} at most and 1 at least in {self.text!r}."
+                f"{self.function}() takes {most} operand{'s' if most > 1 else ''} at most and 1 at "
+                f"least in {self.text!r}."
             )
         for operand in self.operands:
             for inner in operand.find_all(exp.Anonymous):
@@ -228,7 +230,7 @@ class _Builder:
             return node, (shares, int(accuracy)), pa.list_(node.type)
         return node, (self._share(asked), int(accuracy)), node.type
 
-    def _share(self, tree: exp.Expression) -> float:
+    def _share(self, tree: exp.Expr) -> float:
         share = self._number(tree)
         if not 0 <= share <= 1:
             raise ExpressionError(
@@ -236,7 +238,7 @@ class _Builder:
             )
         return share
 
-    def _number(self, tree: exp.Expression) -> float:
+    def _number(self, tree: exp.Expr) -> float:
         scalar = self.compiler.compile(tree).constant
         if scalar is None or not scalar.is_valid or not t.is_numeric(scalar.type):
             raise ExpressionError(f"{spell(tree)!r} must be a constant number in {self.text!r}.")

@@ -115,7 +115,8 @@ def _multiply_overflowed(a: Numbers, b: Numbers, r: Numbers) -> Mask:
     lowest = np.iinfo(r.dtype).min
     with np.errstate(all="ignore"):
         back = np.floor_divide(r, np.where(a == 0, 1, a).astype(r.dtype))
-    return ((a != 0) & (back != b)) | ((a == -1) & (b == lowest))
+    overflowed: Mask = ((a != 0) & (back != b)) | ((a == -1) & (b == lowest))
+    return overflowed
 
 
 _OVERFLOWED: dict[str, Callable[[Numbers, Numbers, Numbers], Mask]] = {
@@ -168,7 +169,8 @@ def integral_divide(left: Node, right: Node, text: str) -> Node:
     for node in (left, right):
         if not (t.is_integral(node.type) or node.type == t.NULL):
             raise TypeMismatch(
-                f"The operator div takes whole numbers, not {left.type_name} and {right.type_name}, in {text!r}."
+                f"The operator div takes whole numbers, not {left.type_name} and "
+                f"{right.type_name}, in {text!r}."
             )
     a, b = (implicit(n, t.BIGINT, "The operator div", text) for n in (left, right))
     reason = f"division by zero or overflow in {text}"
@@ -229,7 +231,8 @@ def _java_add(r: Numbers, divisor: Numbers) -> Numbers:
 
 def _decimal_remainder(operator: str, left: Node, right: Node, text: str) -> Node:
     raise ExpressionError(
-        f"{operator} on {left.type_name} and {right.type_name} is not supported in {text!r}; cast to DOUBLE or BIGINT."
+        f"{operator} on {left.type_name} and {right.type_name} is not supported in {text!r}; cast "
+        f"to DOUBLE or BIGINT."
     )
 
 
@@ -270,7 +273,8 @@ def bits(name: str, left: Node, right: Node, text: str) -> Node:
     target = t.common_type(left.type, right.type)
     if target is None or not t.is_integral(target):
         raise TypeMismatch(
-            f"The operator {name} takes whole numbers, not {left.type_name} and {right.type_name}, in {text!r}."
+            f"The operator {name} takes whole numbers, not {left.type_name} and {right.type_name}, "
+            f"in {text!r}."
         )
     arrow = {"&": "bit_wise_and", "|": "bit_wise_or", "^": "bit_wise_xor"}[name]
     a, b = (implicit(n, target, f"The operator {name}", text) for n in (left, right))

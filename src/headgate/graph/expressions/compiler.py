@@ -19,10 +19,46 @@ from headgate.graph.expressions.registry import AGGREGATES, Call, build_call, un
 from headgate.graph.expressions.spelling import spell
 from headgate.graph.expressions.values import kernel
 
-_ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div"}
-_COMPARISON = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_BITS = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
-_SHIFTS = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+}
+_COMPARISON: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_BITS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
+_SHIFTS: dict[type[exp.Expr], str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
+_PLAIN_PARTS = frozenset(["this", "expression", "expressions"])
+# A part of a tree that nobody looks at would be silently lost, so what is not listed is refused.
+_KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
+    kind: _PLAIN_PARTS | set(parts.split())
+    for kind, parts in {
+        exp.Div: "typed safe",
+        exp.DPipe: "safe",
+        exp.Concat: "safe coalesce",
+        exp.Cast: "to safe",
+        exp.TryCast: "to safe",
+        exp.Case: "ifs default",
+        exp.If: "true false",
+        exp.Between: "low high",
+        exp.Like: "negate",
+        exp.ILike: "negate",
+        exp.Trim: "position",
+        exp.Substring: "start length",
+        exp.StrPosition: "substr position",
+        exp.Column: "table db catalog",
+        exp.Interval: "unit",
+    }.items()
+}
 
 
 class Compiler:
@@ -31,7 +67,7 @@ class Compiler:
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self.text = text
         self.schema = schema
-        self._handlers: dict[type[exp.Expression], Callable[[Any], Node]] = {
+        self._handlers: dict[type[exp.Expr], Callable[[Any], Node]] = {
             exp.Paren: lambda e: self.compile(e.this),
             exp.Column: self._column,
             exp.Literal: lambda e: literal(e, spell(e)),
@@ -74,8 +110,11 @@ class Compiler:
             exp.Anonymous: lambda e: self._call(e.name.lower(), e.expressions, e),
         }
 
-    def compile(self, tree: exp.Expression) -> Node:
+    def compile(self, tree: exp.Expr) -> Node:
         """The node of a tree, or an error that names what is wrong in the user's text."""
+        known = _KNOWN_PARTS.get(type(tree), _PLAIN_PARTS)
+        if any(value and part not in known for part, value in tree.args.items()):
+            raise self._refuse(tree)
         operator = _ARITHMETIC.get(type(tree))
         if operator is not None:
             return self._arithmetic(operator, tree)
@@ -91,7 +130,7 @@ class Compiler:
             raise self._refuse(tree)
         return handler(tree)
 
-    def _refuse(self, tree: exp.Expression) -> ExpressionError:
+    def _refuse(self, tree: exp.Expr) -> ExpressionError:
         if isinstance(tree, exp.CurrentDate | exp.CurrentTimestamp):
             return unsupported(type(tree).sql_name().lower(), self.text)
         if isinstance(tree, exp.Alias):
@@ -118,10 +157,10 @@ class Compiler:
             f"{tree.sql('spark')!r} ({type(tree).__name__}) is not supported in {self.text!r}."
         )
 
-    def _sides(self, tree: exp.Expression) -> tuple[Node, Node]:
+    def _sides(self, tree: exp.Expr) -> tuple[Node, Node]:
         return self.compile(tree.this), self.compile(tree.expression)
 
-    def _arithmetic(self, operator: str, tree: exp.Expression) -> Node:
+    def _arithmetic(self, operator: str, tree: exp.Expr) -> Node:
         if operator in ("+", "-"):
             shifted = intervals.shifted(self, operator, tree)
             if shifted is not None:
@@ -131,12 +170,13 @@ class Compiler:
             return intervals.date_arithmetic(operator, left, right, spell(tree))
         if operator == "-" and t.is_timestamp(left.type) and t.is_timestamp(right.type):
             raise ExpressionError(
-                f"The difference of two timestamps is an interval, which is not supported as a column, in {spell(tree)!r}. "
+                f"The difference of two timestamps is an interval, which is not supported as a "
+                f"column, in {spell(tree)!r}. "
                 "Use unix_micros(a) - unix_micros(b), or timestampdiff(SECOND, b, a)."
             )
         return arithmetic.arithmetic(operator, left, right, spell(tree))
 
-    def _conjunction(self, operator: str, tree: exp.Expression) -> Node:
+    def _conjunction(self, operator: str, tree: exp.Expr) -> Node:
         return logic.conjunction(operator, *self._sides(tree), spell(tree))
 
     def _column(self, tree: exp.Column) -> Node:
@@ -228,7 +268,7 @@ class Compiler:
         high = comparison.compare("<=", value, self.compile(tree.args["high"]), text)
         return logic.conjunction("AND", low, high, text)
 
-    def _like(self, tree: exp.Expression, escape: exp.Expression | None) -> Node:
+    def _like(self, tree: exp.Expr, escape: exp.Expr | None) -> Node:
         if not isinstance(tree, exp.Like | exp.ILike) or isinstance(tree.expression, exp.Any | exp.All):
             raise self._refuse(tree)
         if escape is not None and not (isinstance(escape, exp.Literal) and len(escape.this) == 1):
@@ -237,7 +277,8 @@ class Compiler:
         mark = "\\" if escape is None else str(escape.this)
         if isinstance(tree, exp.ILike):
             left, right = (build_call(Call("lower", n.text, (n,), ())) for n in (left, right))
-        return patterns.like(left, right, mark, spell(tree))
+        node = patterns.like(left, right, mark, spell(tree))
+        return logic.negation(node, spell(tree)) if tree.args.get("negate") else node
 
     def _case(self, tree: exp.Case) -> Node:
         text = spell(tree)
@@ -282,7 +323,7 @@ class Compiler:
             raise self._refuse(tree)
         return subscripts.subscript(self.compile(tree.this), self.compile(tree.expressions[0]), spell(tree))
 
-    def _call(self, name: str, trees: list[exp.Expression], tree: exp.Expression) -> Node:
+    def _call(self, name: str, trees: list[exp.Expr], tree: exp.Expr) -> Node:
         if name in AGGREGATES:
             raise unsupported(name, self.text)
         if (

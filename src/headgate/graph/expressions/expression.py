@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from headgate.errors import BadRow, ExpressionError
 from headgate.graph.expressions.compiler import Compiler, check_boolean
-from headgate.graph.expressions.node import Node
+from headgate.graph.expressions.node import Node, Run
 from headgate.graph.expressions.parse import parse
 from headgate.graph.expressions.spelling import spell
 from headgate.graph.expressions.values import Bad, Value, as_array
@@ -24,6 +24,10 @@ class Expression:
     name: str
     type: pa.DataType
     columns: frozenset[str]
+    _schema: pa.Schema
+    _node: Node
+    _run: Run
+    _fields: list[tuple[int, pa.Field]]
 
     def __init__(self, text: str, schema: pa.Schema, name: str, node: Node) -> None:
         fields = [(schema.get_field_index(c), schema.field(c)) for c in sorted(node.columns)]
@@ -124,14 +128,14 @@ def _rebuild(text: str, schema: pa.Schema) -> Expression:
     return compile_expression(text, schema)
 
 
-def strip_alias(tree: exp.Expression) -> tuple[exp.Expression, str | None]:
+def strip_alias(tree: exp.Expr) -> tuple[exp.Expr, str | None]:
     """A tree without its alias, and the alias."""
     if isinstance(tree, exp.Alias):
         return tree.this, tree.alias
     return tree, None
 
 
-def compile_tree(tree: exp.Expression, text: str, schema: pa.Schema) -> Expression:
+def compile_tree(tree: exp.Expr, text: str, schema: pa.Schema) -> Expression:
     """Compiles a parsed tree; ``text`` is the user's own."""
     body, alias = strip_alias(tree)
     if isinstance(body, exp.Star):
@@ -140,7 +144,7 @@ def compile_tree(tree: exp.Expression, text: str, schema: pa.Schema) -> Expressi
     return Expression(text, schema, alias or _name(body, node), node)
 
 
-def _name(tree: exp.Expression, node: Node) -> str:
+def _name(tree: exp.Expr, node: Node) -> str:
     if isinstance(tree, exp.Column):
         # Spark keeps the column's own spelling for a plain column, and the last field's for a.b.
         return node.text if len(tree.parts) == 1 else tree.parts[-1].name

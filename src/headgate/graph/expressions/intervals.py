@@ -62,7 +62,7 @@ class Interval:
         )
 
 
-def constant_interval(tree: exp.Expression) -> Interval | None:
+def constant_interval(tree: exp.Expr) -> Interval | None:
     """The interval that a tree of interval literals denotes, or None if it is something else."""
     if isinstance(tree, exp.Paren):
         return constant_interval(tree.this)
@@ -115,7 +115,7 @@ def _amount(amount: str, name: str, text: str) -> Interval:
     return Interval(months * count, days * count, micros * count, timed=bool(micros))
 
 
-def shifted(compiler: Compiler, operator: str, tree: exp.Expression) -> Node | None:
+def shifted(compiler: Compiler, operator: str, tree: exp.Expr) -> Node | None:
     """``time + interval``, ``time - interval`` or ``interval + time``; None if no interval is involved."""
     left, right = constant_interval(tree.this), constant_interval(tree.expression)
     if left is None and right is None:
@@ -135,6 +135,13 @@ def shifted(compiler: Compiler, operator: str, tree: exp.Expression) -> Node | N
 def add_interval(node: Node, interval: Interval, text: str) -> Node:
     """A date or timestamp moved by months, then days, then microseconds."""
     if node.type == t.DATE and interval.timed:
+        node = cast(node, t.TIMESTAMP).spelled(node.text)
+    if interval.months and (interval.days or interval.micros):
+        raise ExpressionError(
+            f"An interval of months and of days is not supported in {text!r}; add one after the other."
+        )
+    if node.type == t.TIMESTAMP_NTZ and interval.months:
+        # Spark's own rule: months added to a TIMESTAMP_NTZ give a TIMESTAMP.
         node = cast(node, t.TIMESTAMP).spelled(node.text)
     reason = f"the result of {text} is out of range"
     if node.type == t.DATE:
@@ -206,14 +213,16 @@ def add_months(days: Numbers, months: Numbers | int) -> Numbers:
     ones = np.ones_like(month)
     first, _ = days_from_civil(year, month, ones)
     following, _ = days_from_civil(year + (month == 12), month % 12 + 1, ones)
-    return first + np.minimum(day, following - first) - 1
+    moved: Numbers = first + np.minimum(day, following - first) - 1
+    return moved
 
 
 def date_arithmetic(operator: str, left: Node, right: Node, text: str) -> Node:
     """``date + n`` and ``date - n``; n is a number of days."""
     if right.type == t.DATE and (left.type == t.DATE or operator == "-"):
         raise ExpressionError(
-            f"The difference of two dates is an interval, which is not supported as a column, in {text!r}. Use datediff(a, b)."
+            f"The difference of two dates is an interval, which is not supported as a column, in "
+            f"{text!r}. Use datediff(a, b)."
         )
     date, count = (left, right) if left.type == t.DATE else (right, left)
     if count.type not in (t.TINYINT, t.SMALLINT, t.INT, t.NULL):

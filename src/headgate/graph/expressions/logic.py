@@ -32,7 +32,8 @@ def conjunction(operator: str, left: Node, right: Node, text: str) -> Node:
     for node in (left, right):
         if node.type not in (t.BOOLEAN, t.NULL) and not (node.type == t.STRING):
             raise TypeMismatch(
-                f"The operator {operator} takes BOOLEAN, not {left.type_name} and {right.type_name}, in {text!r}."
+                f"The operator {operator} takes BOOLEAN, not {left.type_name} and "
+                f"{right.type_name}, in {text!r}."
             )
     left, right = boolean(left, operator, text), boolean(right, operator, text)
     decisive = operator == "OR"
@@ -81,7 +82,8 @@ def conditional(branches: list[tuple[Node, Node]], default: Node | None, text: s
     for condition, _ in branches:
         if condition.type != t.BOOLEAN:
             raise TypeMismatch(
-                f"A condition of {what} must be BOOLEAN, not {condition.type_name} ({condition.text}), in {text!r}."
+                f"A condition of {what} must be BOOLEAN, not {condition.type_name} "
+                f"({condition.text}), in {text!r}."
             )
     results = [value for _, value in branches] + ([default] if default is not None else [])
     target = t.common_of([r.type for r in results], what, text)

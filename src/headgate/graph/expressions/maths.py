@@ -174,24 +174,24 @@ def _positive(call: Call) -> Node:
 
 @function("mod", args=2)
 def _mod(call: Call) -> Node:
-    return arithmetic.remainder("%", *call.args, call.text)
+    return arithmetic.remainder("%", call.args[0], call.args[1], call.text)
 
 
 @function("pmod", args=2)
 def _pmod(call: Call) -> Node:
-    return arithmetic.remainder("pmod", *call.args, call.text)
+    return arithmetic.remainder("pmod", call.args[0], call.args[1], call.text)
 
 
 @function("div", args=2)
 def _div(call: Call) -> Node:
-    return arithmetic.integral_divide(*call.args, call.text)
+    return arithmetic.integral_divide(call.args[0], call.args[1], call.text)
 
 
 def _try(name: str, operator: str) -> None:
     def build(call: Call) -> Node:
         if any(not t.is_numeric(n.type) and n.type not in (t.NULL, t.STRING) for n in call.args):
             raise call.mismatch("two numbers")
-        return forgiving(arithmetic.arithmetic(operator, *call.args, call.text))
+        return forgiving(arithmetic.arithmetic(operator, call.args[0], call.args[1], call.text))
 
     function(name, args=2)(build)
 
@@ -204,7 +204,7 @@ _try("try_mod", "%")
 
 
 def _shift(name: str, operator: str) -> None:
-    function(name, args=2)(lambda call: arithmetic.shift(operator, *call.args, call.text))
+    function(name, args=2)(lambda call: arithmetic.shift(operator, call.args[0], call.args[1], call.text))
 
 
 _shift("shiftleft", "<<")

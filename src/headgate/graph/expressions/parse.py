@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.errors import ExpressionError
 
@@ -44,7 +44,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
-def parse(text: str, *, ordering: bool = False) -> exp.Expression:
+def parse(text: str, *, ordering: bool = False) -> exp.Expr:
     """Parses one expression, or raises ExpressionError pointing at the place.
 
     With ``ordering`` the text is the list after ORDER BY, and the tree is a statement that carries it.
@@ -68,7 +68,7 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expression:
     return tree
 
 
-def _parse_tokens(tokens: list[Token], text: str) -> exp.Expression:
+def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise _cannot_parse(text, "One expression at a time: unexpected ';'", token.start)
@@ -81,13 +81,12 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expression:
     return tree
 
 
-def _parse_ordering(tokens: list[Token], text: str) -> exp.Expression:
+def _parse_ordering(tokens: list[Token], text: str) -> exp.Expr:
     prefix = _DIALECT.tokenize("SELECT 1 ORDER BY ")
     trees = _DIALECT.parser().parse([*prefix, *tokens], text)
     tree = trees[0] if len(trees) == 1 else None
-    if (
-        tree is None
-        or set(tree.args) - {"kind"}
+    if tree is None or (
+        set(tree.args) - {"kind"}
         and any(value for key, value in tree.args.items() if key not in ("kind", "expressions", "order"))
     ):
         raise _cannot_parse(text, "An ordering such as 'n DESC, user_id' is expected", None)
@@ -120,7 +119,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(char, char)
 
 
-def _check_binding(node: exp.Expression, text: str) -> None:
+def _check_binding(node: exp.Expr, text: str) -> None:
     """Refuses what sqlglot groups otherwise than Spark."""
     if isinstance(node, _COMPARISONS):
         if any(isinstance(side, (*_COMPARISONS, *_PREDICATES)) for side in (node.this, node.expression)):

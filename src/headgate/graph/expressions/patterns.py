@@ -119,7 +119,8 @@ class _Translator:
 
     def refuse(self, what: str) -> ExpressionError:
         return ExpressionError(
-            f"{what} in the pattern {self.pattern!r} is not supported in {self.text!r}: RE2 cannot do it as Java does."
+            f"{what} in the pattern {self.pattern!r} is not supported in {self.text!r}: RE2 cannot "
+            f"do it as Java does."
         )
 
     def translate(self) -> str:
@@ -130,7 +131,8 @@ class _Translator:
             out.append(")")
         if self.capture is not None and self.capture > self.groups:
             raise ExpressionError(
-                f"The pattern {self.pattern!r} has {self.groups} groups, so there is no group {self.capture}, in {self.text!r}."
+                f"The pattern {self.pattern!r} has {self.groups} groups, so there is no group "
+                f"{self.capture}, in {self.text!r}."
             )
         return "".join(out)
 

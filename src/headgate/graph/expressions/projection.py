@@ -30,7 +30,8 @@ def compile_projection(texts: Sequence[str], schema: pa.Schema) -> list[Expressi
         key = expression.name.lower()
         if key in seen:
             raise ExpressionError(
-                f"The column {expression.name!r} comes out twice, from {seen[key]!r} and {expression.text!r}; "
+                f"The column {expression.name!r} comes out twice, from {seen[key]!r} and "
+                f"{expression.text!r}; "
                 "give one of them another name with AS."
             )
         seen[key] = expression.text

@@ -22,7 +22,7 @@ class Call:
     name: str
     text: str
     args: tuple[Node, ...]
-    trees: tuple[exp.Expression, ...]
+    trees: tuple[exp.Expr, ...]
 
     def cast(self, index: int, target: pa.DataType) -> Node:
         """An operand brought to a type as Spark does for function arguments."""
@@ -39,7 +39,8 @@ class Call:
         scalar = self.cast(index, target).constant
         if scalar is None:
             raise ExpressionError(
-                f"{self.name}() is supported only with a constant {what}, not {self.args[index].text!r}, in {self.text!r}."
+                f"{self.name}() is supported only with a constant {what}, not "
+                f"{self.args[index].text!r}, in {self.text!r}."
             )
         return scalar
 
@@ -63,14 +64,56 @@ class Function:
 FUNCTIONS: dict[str, Function] = {}
 
 AGGREGATES = frozenset(
-    "count sum avg mean min max stddev stddev_samp std stddev_pop variance var_samp var_pop first first_value last "
-    "last_value any_value collect_list array_agg approx_percentile percentile_approx".split()
+    [
+        "count",
+        "sum",
+        "avg",
+        "mean",
+        "min",
+        "max",
+        "stddev",
+        "stddev_samp",
+        "std",
+        "stddev_pop",
+        "variance",
+        "var_samp",
+        "var_pop",
+        "first",
+        "first_value",
+        "last",
+        "last_value",
+        "any_value",
+        "collect_list",
+        "array_agg",
+        "approx_percentile",
+        "percentile_approx",
+    ]
 )
 _DEPENDS_ON_NOW = frozenset(
-    "current_timestamp now current_date curdate current_time localtimestamp current_timezone unix_timestamp".split()
+    [
+        "current_timestamp",
+        "now",
+        "current_date",
+        "curdate",
+        "current_time",
+        "localtimestamp",
+        "current_timezone",
+        "unix_timestamp",
+    ]
 )
 _DEPENDS_ON_CHANCE = frozenset(
-    "rand random randn uuid shuffle randstr uniform monotonically_increasing_id spark_partition_id input_file_name".split()
+    [
+        "rand",
+        "random",
+        "randn",
+        "uuid",
+        "shuffle",
+        "randstr",
+        "uniform",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+    ]
 )
 
 
@@ -108,12 +151,14 @@ def unsupported(name: str, text: str) -> UnsupportedFunction:
         )
     if name in _DEPENDS_ON_CHANCE:
         return UnsupportedFunction(
-            f"{name}() is not supported{where}: results must not depend on chance or on where a row is computed. "
+            f"{name}() is not supported{where}: results must not depend on chance or on where a "
+            f"row is computed. "
             "Use a column of the source."
         )
     if name in AGGREGATES:
         return UnsupportedFunction(
-            f"{name}() is an aggregate and cannot be used in a row expression{where}. Use it in agg(), running() or window()."
+            f"{name}() is an aggregate and cannot be used in a row expression{where}. Use it in "
+            f"agg(), running() or window()."
         )
     return UnsupportedFunction(f"The function {name}() is not supported{where}.{nearest(name, FUNCTIONS)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-_BINARY: dict[type[exp.Expression], str] = {
+_BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
@@ -27,7 +27,7 @@ _BINARY: dict[type[exp.Expression], str] = {
 }
 
 
-def spell(tree: exp.Expression) -> str:
+def spell(tree: exp.Expr) -> str:
     """The expression as Spark would name it; sqlglot's spelling where Spark's has no simple rule."""
     operator = _BINARY.get(type(tree))
     if operator is not None:
@@ -44,7 +44,7 @@ def spell(tree: exp.Expression) -> str:
     return _spell_special(tree)
 
 
-def _spell_special(tree: exp.Expression) -> str:
+def _spell_special(tree: exp.Expr) -> str:
     if isinstance(tree, exp.Anonymous):
         return f"{tree.name.lower()}({', '.join(spell(e) for e in tree.expressions)})"
     if isinstance(tree, exp.NEQ):

@@ -36,7 +36,8 @@ def field(node: Node, name: str, text: str) -> Node:
     if len(found) != 1:
         problem = "is ambiguous" if found else "does not exist"
         raise UnknownColumn(
-            f"The field {name!r} of {node.text!r} {problem} in {text!r}.{nearest(name, names)} Fields: {', '.join(names)}."
+            f"The field {name!r} of {node.text!r} {problem} in {text!r}.{nearest(name, names)} "
+            f"Fields: {', '.join(names)}."
         )
     type_ = node.type.field(found[0]).type
     if t.stored_as(type_) != type_:

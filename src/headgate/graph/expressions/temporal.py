@@ -108,7 +108,8 @@ def _extract(call: Call) -> Node:
     part = _EXTRACT.get(field)
     if part is None:
         raise ExpressionError(
-            f"The field {field!r} is not supported in {call.text!r}. Use one of {', '.join(sorted(set(_EXTRACT.values())))}."
+            f"The field {field!r} is not supported in {call.text!r}. Use one of "
+            f"{', '.join(sorted(set(_EXTRACT.values())))}."
         )
     if part in _TIME_PARTS:
         return _time_part(_TIME_PARTS[part])(call)
@@ -136,7 +137,8 @@ _FIXED = {
 def truncate_days(days: Numbers, unit: str) -> Numbers:
     """Days moved back to the start of their year, quarter, month or ISO week."""
     if unit == "week":
-        return days - np.mod(days + 3, 7)
+        monday: Numbers = days - np.mod(days + 3, 7)
+        return monday
     year, month, day = intervals.civil_from_days(days)
     ones = np.ones_like(day)
     if unit == "month":
@@ -294,7 +296,8 @@ for _name, _step in (("unix_seconds", 1_000_000), ("unix_millis", 1_000), ("unix
 def _unix_timestamp(call: Call) -> Node:
     if call.args[0].type == t.STRING:
         raise ExpressionError(
-            f"{call.name}() of a string is not supported in {call.text!r}; use unix_seconds(CAST(... AS TIMESTAMP))."
+            f"{call.name}() of a string is not supported in {call.text!r}; use "
+            f"unix_seconds(CAST(... AS TIMESTAMP))."
         )
 
     def run(value: Value) -> Value:
@@ -363,7 +366,8 @@ def _date_format(call: Call) -> Node:
             written.append(_FORMATS[field])
         else:
             raise ExpressionError(
-                f"{(field or other)!r} in the pattern {pattern!r} is not supported in {call.text!r}. Use yyyy, MM, dd, HH, mm, ss."
+                f"{(field or other)!r} in the pattern {pattern!r} is not supported in "
+                f"{call.text!r}. Use yyyy, MM, dd, HH, mm, ss."
             )
     style = "".join(written)
     whole = kernel("floor_temporal", pc.RoundTemporalOptions(unit="second"))

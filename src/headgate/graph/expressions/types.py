@@ -118,7 +118,8 @@ def parse_type(text: str) -> pa.DataType:
     if match:
         return pa.list_(parse_type(match[1]))
     raise ExpressionError(
-        f"The type {text!r} is not supported. Supported: {', '.join(sorted(_BY_NAME))}, DECIMAL(p,s), ARRAY<...>."
+        f"The type {text!r} is not supported. Supported: {', '.join(sorted(_BY_NAME))}, "
+        f"DECIMAL(p,s), ARRAY<...>."
     )
 
 

@@ -77,9 +77,9 @@ class Panes:
         last = times // self.every
         if not self.direct:
             pane = times // self.pane
-            first = -((self.size - self.pane - pane * self.pane) // self.every)
-            start = np.maximum(first, (before - self.size) // self.every + 1)
-            part: Ints = pane * self.overlap + (start - first)
+            first: Ints = -((self.size - self.pane - pane * self.pane) // self.every)
+            start: Ints = np.maximum(first, (before - self.size) // self.every + 1)
+            part = pane * self.overlap + (start - first)
             return Assignment(self._find(slots, part, start))
         if self.overlap == 1 and self.size == self.every:
             return Assignment(self._find(slots, last, last))
@@ -158,7 +158,7 @@ class Panes:
         return groups
 
     def compacted(self, window: Window, groups: Ints, slots: Ints) -> Panes:
-        """The same with only the live ``groups``, numbered by their place, whose keys are now at ``slots``."""
+        """The same with only the live ``groups``, whose keys are now at ``slots``."""
         panes = Panes(window, self.direct)
         place = np.full(self.count, -1, dtype=np.int64)
         place[groups] = np.arange(len(groups))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cloudpickle
+import pickle
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -81,7 +81,7 @@ def run(
     operator: Operator, packets: list[Packet], interrupt: int | None = None, split: int = 1
 ) -> tuple[list[tuple[int | None, tuple[Any, ...]]], list[tuple[int, tuple[Any, ...]]]]:
     """(cause, values) of every result and late row; before packet ``interrupt`` the state goes to Arrow and back."""
-    operator = cloudpickle.loads(cloudpickle.dumps(operator))
+    operator = pickle.loads(pickle.dumps(operator))
     state = operator.open()
     outputs: list[list[Any]] = [[] for _ in operator.outputs]
     for place, packet in enumerate(packets):

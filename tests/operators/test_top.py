@@ -1,0 +1,74 @@
+"""Top gives the best rows of each window, best first, ties in order of arrival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from window_reference import key_order, top
+from window_streams import SCHEMA, assert_same, batch_of, cuts, packets_of, plain, row_lists, run
+
+from headgate.errors import PipelineError, TypeMismatch, UnknownColumn
+from headgate.graph.operator import Kind
+from headgate.graph.operators.top import Top
+from headgate.graph.packet import Order, Packet
+
+quick = settings(derandomize=True, deadline=None, max_examples=60)
+some_cuts = st.lists(st.integers(0, 60), max_size=6)
+
+
+def by_x_descending(row: dict[str, Any]) -> Any:
+    """x DESC: nulls last."""
+    return (row["x"] is None, -(row["x"] or 0))
+
+
+def by_word_and_number(row: dict[str, Any]) -> Any:
+    """s ASC (nulls first), f DESC NULLS FIRST."""
+    f = row["f"]
+    number = (0, 0.0) if f is None else (1, -np.inf) if f != f else (2, -f)
+    return (key_order((row["s"],)), number)
+
+
+ORDERINGS = {"x DESC": by_x_descending, "s, f DESC NULLS FIRST": by_word_and_number}
+
+
+@quick
+@given(
+    row_lists(), some_cuts, st.integers(1, 4), st.sampled_from(sorted(ORDERINGS)), st.integers(1, 12),
+    st.integers(0, 6), st.none() | st.integers(0, 5),
+)  # fmt: skip
+def test_equals_tuple_by_tuple(
+    rows: Any, at: Any, n: int, by: str, every: int, lateness: int, interrupt: int | None
+) -> None:
+    operator = Top(SCHEMA, n, by, every / 1e6, "ts", lateness / 1e6)
+    results, late = run(operator, packets_of(rows, cuts(at, len(rows))), interrupt)
+    right, late_right = top(rows, n, ORDERINGS[by], every, lateness)
+    columns = [plain(c) for c in batch_of(rows).columns]
+    assert_same(results, [(cause, tuple(c[i] for c in columns)) for cause, i in right])
+    assert [cause for cause, _ in late] == late_right
+
+
+def test_keeps_few_rows() -> None:
+    operator = Top(SCHEMA, 10, "x DESC", "1 hour", "ts")
+    state = operator.open()
+    random = np.random.default_rng(0)
+    for place in range(5):
+        values = random.integers(0, 10**6, 1000).tolist()
+        rows = [{"k": 1, "s": None, "ts": place, "x": x, "f": None} for x in values]
+        operator.process([Packet(batch_of(rows), Order(place * 1000, 0.0, 1000))], state)
+        assert state.chosen.num_rows + state.more <= 20
+    assert operator.kind is Kind.STATEFUL
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(PipelineError, match="at least 1"):
+        Top(SCHEMA, 0, "x DESC", "1 hour", "ts")
+    with pytest.raises(UnknownColumn, match="'y'"):
+        Top(SCHEMA, 3, "y DESC", "1 hour", "ts")
+    with pytest.raises(TypeMismatch, match="not a timestamp"):
+        Top(SCHEMA, 3, "x DESC", "1 hour", "x")
+    assert Top(SCHEMA, 3, "x DESC", "1 hour", "ts").outputs == (SCHEMA, pa.schema(SCHEMA))
