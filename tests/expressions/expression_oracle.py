@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import math
 import random
-import struct
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from headgate.graph.expressions import Expression, compile_expression
 from headgate.graph.expressions.types import spark_name
 
 _D = decimal.Decimal
-_UTC = dt.timezone.utc
+_UTC = dt.UTC
 _NAN, _INF = float("nan"), float("inf")
 
 POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -167,8 +166,3 @@ def same(mine: Any, theirs: Any, *, single: bool = False) -> bool:
             return True
         return math.isclose(mine, theirs, rel_tol=1e-6 if single else 1e-9, abs_tol=0.0)
     return mine == theirs and type(mine) is type(theirs)
-
-
-def float_bits(number: float) -> bytes:
-    """A double's bits, to tell 0.0 from -0.0."""
-    return struct.pack("<d", number)

@@ -65,7 +65,7 @@ def test_an_index_agrees_with_a_dict(given_: Any) -> None:
         keys = [c.to_pylist() for c in index.keys(slots)]
         assert [tuple(map(same_key, k)) for k in zip(*keys, strict=True)] == [tuple(map(same_key, r)) for r in rows]
     assert len(set(slot_of.values())) == len(slot_of)
-    assert max(slot_of.values(), default=0) < len(index)
+    assert max(slot_of.values(), default=-1) < len(index)
 
 
 @quick
@@ -115,7 +115,12 @@ def test_buckets_never_change() -> None:
     assert buckets(batch, ["i", "s", "f"], 1000).tolist() == STABLE["all"]
 
 
-STABLE: dict[str, list[int]] = {}
+STABLE: dict[str, list[int]] = {
+    "i": [535, 465, 936, 75, 5],
+    "s": [535, 102, 367, 7, 5],
+    "f": [535, 770, 918, 98, 5],
+    "all": [932, 857, 393, 94, 635],
+}
 
 
 def test_width_does_not_matter() -> None:

@@ -57,10 +57,8 @@ class App:
         self._sources.append(node)
         return Stream(self, (Arrow(node),))
 
-    def add_box(self, operator: Operator, ports: Sequence[Sequence[Arrow]], name: str | None) -> Box:
+    def add_box(self, name: str, operator: Operator, ports: Sequence[Sequence[Arrow]]) -> Box:
         """Put an operator into the network; streams call this."""
-        if name is None:
-            name = self.next_name(operator.label.partition("(")[0])
         if name in self._boxes:
             raise PipelineError(f"There is already a box called '{name}'; give each a name of its own.")
         box = Box(name, operator, tuple(tuple(port) for port in ports))

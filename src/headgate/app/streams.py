@@ -46,23 +46,23 @@ class Stream:
         """Its columns and their types."""
         return self._port[0].schema
 
-    def _box(self, operator: Operator, name: str | None, *ports: Port) -> Stream:
-        box = self._app.add_box(operator, ports or (self._port,), name)
+    def _box(self, verb: str, operator: Operator, name: str | None, *ports: Port) -> Stream:
+        box = self._app.add_box(name or self._app.next_name(verb), operator, ports or (self._port,))
         return Stream(self._app, (Arrow(box),))
 
     # --- stateless ----------------------------------------------------------------------------------
 
     def filter(self, predicate: str, *, name: str | None = None) -> Stream:
         """The rows for which a Spark SQL condition is true: ``clicks.filter("user_id IS NOT NULL")``."""
-        return self._box(Filter(self.schema, predicate), name)
+        return self._box("filter", Filter(self.schema, predicate), name)
 
     def select(self, *expressions: str, name: str | None = None) -> Stream:
         """Only these columns: ``sales.select("item", "price * quantity AS revenue")``."""
-        return self._box(Select(self.schema, expressions), name)
+        return self._box("select", Select(self.schema, expressions), name)
 
     def with_columns(self, *expressions: str, name: str | None = None) -> Stream:
         """These columns besides the others: ``sales.with_columns("price * quantity AS revenue")``."""
-        return self._box(WithColumns(self.schema, expressions), name)
+        return self._box("with_columns", WithColumns(self.schema, expressions), name)
 
     def map_packets(
         self, fn: Callable[[pa.RecordBatch], Any], *, schema: pa.Schema, name: str | None = None
@@ -72,13 +72,13 @@ class Stream:
         It returns a batch of the promised schema, or ``(batch, causes)`` where ``causes[i]`` is the input
         row that caused row i.  It must work on rows independently: packets can be cut anywhere.
         """
-        return self._box(MapPackets(self.schema, fn, schema), name)
+        return self._box("map_packets", MapPackets(self.schema, fn, schema), name)
 
     def flat_map_rows(
         self, fn: Callable[[dict[str, Any]], Any], *, schema: pa.Schema, name: str | None = None
     ) -> Stream:
         """A function of one row that returns any number of rows.  Slow: Python runs for every tuple."""
-        return self._box(FlatMapRows(self.schema, fn, schema), name)
+        return self._box("flat_map_rows", FlatMapRows(self.schema, fn, schema), name)
 
     def union(self, *others: Stream) -> Stream:
         """The rows of several streams of one schema, in order; of one tuple's results, ours first."""
@@ -115,15 +115,15 @@ class Stream:
 
             if not Path(path).exists():
                 raise SourceError(f"lookup: there is no file {path}.")
-            return self._box(Lookup(self.schema, read, on, refresh), name)
-        return self._box(Lookup(self.schema, table, on, refresh), name)
+            return self._box("lookup", Lookup(self.schema, read, on, refresh), name)
+        return self._box("lookup", Lookup(self.schema, table, on, refresh), name)
 
     def universal(
         self, *, cost: float, selectivity: float = 1.0, tuple_bytes: int = 0, name: str | None = None
     ) -> Stream:
         """The papers' synthetic box: seconds of work per tuple, and how many tuples it makes of one."""
         label = name or self._app.next_name("universal")
-        return self._box(Universal(self.schema, label, cost, selectivity, tuple_bytes), label)
+        return self._box("universal", Universal(self.schema, label, cost, selectivity, tuple_bytes), label)
 
     # --- stateful -----------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Stream:
         ``state`` is the initial value or a function that makes it.  Slow, unless ``packets=True``: then
         ``fn(batch, state)`` returns ``(batch, causes)`` for whole packets.
         """
-        return self._box(Process(self.schema, fn, schema, state, packets=packets), name)
+        return self._box("process", Process(self.schema, fn, schema, state, packets=packets), name)
 
     def top(
         self,
@@ -154,7 +154,7 @@ class Stream:
         name: str | None = None,
     ) -> Stream:
         """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``."""
-        return self._box(Top(self.schema, n, by, every, on, lateness), name)
+        return self._box("top", Top(self.schema, n, by, every, on, lateness), name)
 
     def window(self, window: Window) -> WindowedStream:
         """Windows over all rows, whatever their key."""
@@ -197,7 +197,7 @@ class KeyedStream:
         self, *aggregates: str, expire: Duration | None = None, on: str | None = None, name: str | None = None
     ) -> Stream:
         """Every row with its key's aggregates so far: ``sales.key_by("item").running("sum(n) AS n")``."""
-        return self._stream._box(Running(self.schema, self._keys, aggregates, expire, on), name)
+        return self._stream._box("running", Running(self.schema, self._keys, aggregates, expire, on), name)
 
     def process(
         self,
@@ -210,7 +210,9 @@ class KeyedStream:
         name: str | None = None,
     ) -> Stream:
         """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple."""
-        return self._stream._box(KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name)
+        return self._stream._box(
+            "process", KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name
+        )
 
     def join(
         self, other: KeyedStream, *, within: Duration, on: str | tuple[str, str], name: str | None = None
@@ -223,7 +225,7 @@ class KeyedStream:
         if other._stream._app is not self._stream._app:
             raise PipelineError("join: both streams must belong to the same app.")
         operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
-        return self._stream._box(operator, name, self._stream._port, other._stream._port)
+        return self._stream._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(
         self, *, cost: float, selectivity: float = 1.0, state_bytes: int = 0, name: str | None = None
@@ -231,7 +233,7 @@ class KeyedStream:
         """The synthetic box with a state per key."""
         label = name or self._stream._app.next_name("universal")
         operator = Universal(self.schema, label, cost, selectivity, 0, self._keys, state_bytes)
-        return self._stream._box(operator, label)
+        return self._stream._box("universal", operator, label)
 
     def __repr__(self) -> str:
         return f"KeyedStream(by {', '.join(self._keys)}: {_columns(self.schema)})"
@@ -256,7 +258,7 @@ class WindowedStream:
         column ``early``.
         """
         operator = WindowAggregate(self._stream.schema, self._keys, self._window, aggregates, early)
-        result = self._stream._box(operator, name)
+        result = self._stream._box(self._window.kind, operator, name)
         box = result._port[0].node
         self._late = Stream(self._stream._app, (Arrow(box, 1),))
         return result

@@ -58,7 +58,7 @@ class Admission:
         self._marker_every = marker_every
         self._buffers: list[_Buffer] = []
         for source in sources:
-            entry = Entry(source, _NOTHING, bool(getattr(source.origin, "live", False)))
+            entry = Entry(source, _NOTHING, source.origin.live)
             try:
                 entry.reader = source.origin.open()
             except Exception as error:  # a source that cannot be opened fails its queries, not the run

@@ -61,7 +61,7 @@ def _text_hashes(words: pa.Array) -> Hashes:
     if data is not None:
         padded[: data.size] = np.frombuffer(data, dtype=np.uint8)
     # Eight bytes from every byte on, so that a word can be read where a string starts.
-    at = np.lib.stride_tricks.as_strided(padded.view("<u8"), shape=(len(padded) - _WORD + 1,), strides=(1,))
+    at = np.ndarray((len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
     mixed = _mix(lengths.astype(np.uint64))
     active = np.flatnonzero(lengths)
     done = 0

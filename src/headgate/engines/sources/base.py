@@ -46,6 +46,9 @@ class Source(ABC):
 
     schema: pa.Schema
     finite: bool
+    """It ends by itself."""
+    live: bool = False
+    """Its tuples arrive over time, so they are admitted as they come and not in turns."""
 
     @abstractmethod
     def open(self) -> Reader:

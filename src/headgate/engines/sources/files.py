@@ -29,6 +29,7 @@ class FileSource(Source):
         self.format = format
         self.schema = schema
         self.finite = not follow
+        self.live = follow
         self.columns: list[str] | None = None
 
     @property

@@ -26,6 +26,7 @@ class RateSource(Source):
         self.burst = burst
         self.start_micros = round(start_time.timestamp() * 1_000_000)
         self.finite = limit is not None
+        self.live = True
 
     def arrival(self, row: int) -> float:
         return row // self.burst * self.burst / self.rate

@@ -42,6 +42,7 @@ _PLAIN_PARTS = frozenset(["this", "expression", "expressions"])
 _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     kind: _PLAIN_PARTS | set(parts.split())
     for kind, parts in {
+        exp.Literal: "is_string",
         exp.Div: "typed safe",
         exp.DPipe: "safe",
         exp.Concat: "safe coalesce",

@@ -60,7 +60,10 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expr:
         first = error.errors[0] if error.errors else {}
         column = first.get("col")
         start = None if column is None else column - len(first.get("highlight") or "")
-        raise _cannot_parse(text, str(first.get("description") or error), start) from None
+        problem = str(first.get("description") or error)
+        if problem.startswith("Required keyword"):
+            problem = "An operand is missing"
+        raise _cannot_parse(text, problem, start) from None
     except TokenError as error:
         raise _cannot_parse(text, str(error), None) from None
     for node in tree.walk():
@@ -85,10 +88,7 @@ def _parse_ordering(tokens: list[Token], text: str) -> exp.Expr:
     prefix = _DIALECT.tokenize("SELECT 1 ORDER BY ")
     trees = _DIALECT.parser().parse([*prefix, *tokens], text)
     tree = trees[0] if len(trees) == 1 else None
-    if tree is None or (
-        set(tree.args) - {"kind"}
-        and any(value for key, value in tree.args.items() if key not in ("kind", "expressions", "order"))
-    ):
+    if tree is None or any(value for key, value in tree.args.items() if key not in ("expressions", "order")):
         raise _cannot_parse(text, "An ordering such as 'n DESC, user_id' is expected", None)
     return tree
 
@@ -121,17 +121,16 @@ def _unescape(match: re.Match[str]) -> str:
 
 def _check_binding(node: exp.Expr, text: str) -> None:
     """Refuses what sqlglot groups otherwise than Spark."""
+    sides = [
+        side for side in (node.args.get("this"), node.args.get("expression")) if isinstance(side, exp.Expr)
+    ]
     if isinstance(node, _COMPARISONS):
-        if any(isinstance(side, (*_COMPARISONS, *_PREDICATES)) for side in (node.this, node.expression)):
-            raise ExpressionError(
-                f"Put parentheses around the inner comparison of {node.sql('spark')!r} in {text!r}."
-            )
+        mixed = any(isinstance(side, (*_COMPARISONS, *_PREDICATES)) for side in sides)
     elif isinstance(node, _BITS):
-        for side in (node.this, node.expression):
-            if isinstance(side, _BITS) and type(side) is not type(node):
-                raise ExpressionError(f"Put parentheses into {node.sql('spark')!r}: it mixes bit operators.")
-    elif isinstance(node, exp.DPipe):
-        if any(isinstance(side, (*_TERMS, *_BITS)) for side in (node.this, node.expression)):
-            raise ExpressionError(
-                f"Put parentheses into {node.sql('spark')!r}: it mixes || with other operators."
-            )
+        mixed = any(isinstance(side, _BITS) and type(side) is not type(node) for side in sides)
+    else:
+        mixed = isinstance(node, exp.DPipe) and any(isinstance(side, (*_TERMS, *_BITS)) for side in sides)
+    if mixed:
+        raise ExpressionError(
+            f"Put parentheses into {node.sql('spark')!r}: which operator binds first is easy to get wrong there."
+        )

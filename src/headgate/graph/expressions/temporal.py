@@ -122,7 +122,8 @@ _TRUNCATIONS = {
     "month": "month", "mm": "month", "mon": "month",
     "week": "week",
     "day": "day", "dd": "day",
-    "hour": "hour", "minute": "minute", "second": "second", "millisecond": "millisecond", "microsecond": "microsecond",
+    "hour": "hour", "minute": "minute", "second": "second",
+    "millisecond": "millisecond", "microsecond": "microsecond",
 }  # fmt: skip
 _FIXED = {
     "day": _DAY,
@@ -245,8 +246,7 @@ def _datediff(call: Call) -> Node:
     return strict(t.INT, call.text, run, call.cast(0, t.DATE), call.cast(1, t.DATE))
 
 
-_DIFFERENCES = {"WEEK": 7 * _DAY, "DAY": _DAY, "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000,
-                "MILLISECOND": 1_000, "MICROSECOND": 1}  # fmt: skip
+_DIFFERENCES = {"WEEK": 7 * _DAY} | {unit.upper(): step for unit, step in _FIXED.items()}
 
 
 @function("timestampdiff", args=3)

@@ -18,30 +18,54 @@ from headgate.graph.columns import Ints
 class Run:
     """Rows sorted by (slot, time); ``sequence`` is their place in the input they came from."""
 
-    __slots__ = ("_codes", "_ordered", "batch", "sequence", "slots", "times")
+    __slots__ = (
+        "_codes",
+        "_last_slot",
+        "_ranks",
+        "_span",
+        "batch",
+        "first",
+        "last",
+        "sequence",
+        "slots",
+        "times",
+    )
 
     def __init__(self, batch: pa.RecordBatch, slots: Ints, times: Ints, sequence: Ints) -> None:
-        ordered = np.sort(times)
-        # A code is (slot, rank of the time), so that one binary search finds both; ranks cannot overflow
-        # as differences of times could.
-        codes = slots * (len(slots) + 1) + np.searchsorted(ordered, times)
-        if bool(np.all(codes[:-1] <= codes[1:])):
-            self.batch, self.slots, self.times, self.sequence = batch, slots, times, sequence
-        else:
+        self.first, self.last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        self._last_slot = int(slots.max()) if len(slots) else 0
+        self._ranks: Ints | None = None
+        self._span = self.last - self.first + 2
+        if (self._last_slot + 2) * self._span >= 1 << 62:
+            # Times so far apart that (slot, time) does not fit one integer: their ranks stand for them.
+            self._ranks = np.sort(times)
+            self._span = len(times) + 2
+        codes = slots * self._span + self._scaled(times)
+        if not bool(np.all(codes[:-1] <= codes[1:])):
             by_code = np.argsort(codes, kind="stable")
-            self.batch = batch.take(pa.array(by_code))
-            self.slots, self.times, self.sequence = slots[by_code], times[by_code], sequence[by_code]
+            batch = batch.take(pa.array(by_code))
+            slots, times, sequence = slots[by_code], times[by_code], sequence[by_code]
             codes = codes[by_code]
-        self._ordered, self._codes = ordered, codes
+        self.batch, self.slots, self.times, self.sequence = batch, slots, times, sequence
+        self._codes = codes
 
     def __len__(self) -> int:
         return len(self.slots)
 
+    def _scaled(self, times: Ints) -> Ints:
+        """Times as integers from 0 to below the span, in the same order; all that are later than the last are one."""
+        if self._ranks is not None:
+            return np.searchsorted(self._ranks, times)
+        return np.clip(times, self.first, self.last + 1) - self.first
+
     def pairs(self, slots: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """(i, row) for every i and every row of slot ``slots[i]`` with a time in ``low[i] .. high[i]``."""
-        base = slots * (len(self) + 1)
-        first = np.searchsorted(self._codes, base + np.searchsorted(self._ordered, low, side="left"))
-        last = np.searchsorted(self._codes, base + np.searchsorted(self._ordered, high, side="right"))
+        """(i, row) for every i and every row of slot ``slots[i]`` with a time in ``low[i] .. high[i]``.
+
+        Fast if the questions are sorted by slot and time.
+        """
+        base = np.minimum(slots, self._last_slot + 1) * self._span
+        first = np.searchsorted(self._codes, base + self._scaled(low))
+        last = np.searchsorted(self._codes, base + self._scaled(high + 1))
         counts = np.maximum(last - first, 0)
         total = int(counts.sum())
         asked = np.repeat(np.arange(len(slots), dtype=np.int64), counts)
@@ -50,11 +74,13 @@ class Run:
 
     def before(self, time: int) -> int:
         """How many rows are older than ``time``."""
-        return int(np.searchsorted(self._ordered, time))
+        if time <= self.first:
+            return 0
+        return len(self) if time > self.last else int(np.count_nonzero(self.times < time))
 
     def since(self, time: int) -> Run:
         """The rows that are not older than ``time``."""
-        if not self.before(time):
+        if time <= self.first:
             return self
         kept = np.flatnonzero(self.times >= time)
         return Run(self.batch.take(pa.array(kept)), self.slots[kept], self.times[kept], self.sequence[kept])

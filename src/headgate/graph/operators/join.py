@@ -104,19 +104,13 @@ class JoinState(State):
 
 @dataclass(frozen=True)
 class _New:
-    """The rows of one input's packet that can find partners: both key and time are there."""
+    """The rows of one input's packet that can find partners (both key and time are there), by key and time."""
 
-    batch: pa.RecordBatch
-    slots: Ints
-    times: Ints
-    serials: Ints
-    sequence: Ints
+    run: Run
     clock: Ints
+    """Time at the row."""
     place: Ints
     """Place among all rows of the call, in the order in which they come."""
-
-    def run(self) -> Run:
-        return Run(self.batch, self.slots, self.times, self.sequence)
 
 
 @dataclass(frozen=True)
@@ -213,12 +207,11 @@ class Join(Operator):
         split = len(packets[_LEFT])
         places = (place[:split], place[split:])
         new = [self._new(packets[side], side, state, places[side], clock) for side in (_LEFT, _RIGHT)]
-        runs = [rows.run() for rows in new]
         found = [self._meet(new[_LEFT], run, _LEFT) for run in state.shelves[_RIGHT]]
         found += [self._meet(new[_RIGHT], run, _RIGHT) for run in state.shelves[_LEFT]]
         found.append(self._meet_each_other(new[_LEFT], new[_RIGHT]))
         for side in (_LEFT, _RIGHT):
-            state.remember(side, runs[side])
+            state.remember(side, new[side].run)
         markers: dict[int, Marker] = {id(m): m for p in packets for m in p.markers}
         batch, causes = self._assemble([pairs for pairs in found if len(pairs.cause)])
         order = both.take(come).take(causes)
@@ -226,46 +219,45 @@ class Join(Operator):
 
     def _new(self, packet: Packet, side: int, state: JoinState, place: Ints, clock: Ints) -> _New:
         batch = packet.batch
-        sequence = np.arange(len(packet), dtype=np.int64) + state.counts[side]
-        state.counts[side] += len(packet)
         times = event_times(batch.column(self.times_by_input[side]))
-        serials, now = packet.order.serials, clock[place]
         usable = times > NEVER
         for name in self.keys_by_input[side]:
             null = invalid(batch.column(name))
             if null is not None:
                 usable &= ~null
+        rows = np.arange(len(packet), dtype=np.int64)
         if not usable.all():
             rows = np.flatnonzero(usable)
-            batch = batch.take(pa.array(rows))
-            times, serials, sequence, now, place = (a[rows] for a in (times, serials, sequence, now, place))
+            batch, times = batch.take(pa.array(rows)), times[rows]
         slots = state.index.slots([batch.column(n) for n in self.keys_by_input[side]], batch.num_rows)
-        return _New(batch, slots, times, serials, sequence, now, place)
+        run = Run(batch, slots, times, rows)
+        place = place[run.sequence]
+        run.sequence = run.sequence + state.counts[side]
+        state.counts[side] += len(packet)
+        return _New(run, clock[place], place)
 
     def _meet(self, new: _New, run: Run, side: int) -> _Pairs:
         """New rows of ``side`` with remembered rows of the other: the new row is the later one."""
-        oldest = np.maximum(new.times, new.clock) - self.within
-        asked, rows = run.pairs(new.slots, oldest, new.times + self.within)
-        mine, other = new.batch.take(pa.array(asked)), run.batch.take(pa.array(rows))
+        oldest = np.maximum(new.run.times, new.clock) - self.within
+        asked, rows = run.pairs(new.run.slots, oldest, new.run.times + self.within)
+        mine, other = new.run.batch.take(pa.array(asked)), run.batch.take(pa.array(rows))
         left, right = (mine, other) if side == _LEFT else (other, mine)
         return _Pairs(left, right, new.place[asked], run.sequence[rows])
 
     def _meet_each_other(self, left: _New, right: _New) -> _Pairs:
         """New rows with new rows: whichever has the later place is the cause."""
-        numbers = np.arange(len(right.slots), dtype=np.int64)
-        run = Run(pa.RecordBatch.from_arrays([pa.array(numbers)], ["row"]), right.slots, right.times, numbers)
-        mine, rows = run.pairs(left.slots, left.times - self.within, left.times + self.within)
-        other = run.sequence[rows]
+        one, two = left.run, right.run
+        mine, other = two.pairs(one.slots, one.times - self.within, one.times + self.within)
         right_later = right.place[other] > left.place[mine]
         now = np.where(right_later, right.clock[other], left.clock[mine])
-        partner_time = np.where(right_later, left.times[mine], right.times[other])
+        partner_time = np.where(right_later, one.times[mine], two.times[other])
         there = np.flatnonzero(partner_time + self.within >= now)
         mine, other, right_later = mine[there], other[there], right_later[there]
         return _Pairs(
-            left.batch.take(pa.array(mine)),
-            right.batch.take(pa.array(other)),
+            one.batch.take(pa.array(mine)),
+            two.batch.take(pa.array(other)),
             np.where(right_later, right.place[other], left.place[mine]),
-            np.where(right_later, left.sequence[mine], right.sequence[other]),
+            np.where(right_later, one.sequence[mine], two.sequence[other]),
         )
 
     def _assemble(self, found: list[_Pairs]) -> tuple[pa.RecordBatch, Ints]:
@@ -277,7 +269,12 @@ class Join(Operator):
         columns = left.columns + [right.column(name) for name in self._right_columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.outputs[0])
         causes = np.concatenate([pairs.cause for pairs in found])
-        order = np.lexsort((np.concatenate([pairs.partner for pairs in found]), causes))
+        partners = np.concatenate([pairs.partner for pairs in found])
+        first, span = int(partners.min()), int(partners.max() - partners.min()) + 1
+        if (int(causes.max()) + 1) * span < 1 << 62:
+            order = np.argsort(causes * span + (partners - first))
+        else:
+            order = np.lexsort((partners, causes))
         return batch.take(pa.array(order)), causes[order]
 
     def snapshot_schema(self) -> pa.Schema:

@@ -3,31 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.errors import OperatorError, PipelineError, TypeMismatch
-from headgate.graph.columns import Ints, check_key
+from headgate.graph.columns import Ints, check_key, integers, invalid, is_narrow
 from headgate.graph.durations import parse_duration
+from headgate.graph.keys import Numbering
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.graph.schema import normalise, normalise_batch, require_columns
 
 
-@dataclass(frozen=True)
-class _Dimension:
-    """A loaded table: for each key column its distinct values, and the row of every combination there is."""
+class _Words:
+    """The distinct values of one key column, numbered.  Many workers may look up; nobody adds any more."""
 
-    words: list[pa.Array]
-    codes: pa.Array
-    rows: Ints
-    columns: pa.RecordBatch
-    since: float | None
-    """Arrival of the first tuple that met it; None until one has."""
+    def __init__(self, column: pa.Array) -> None:
+        self._narrow = Numbering() if is_narrow(column.type) else None
+        self._wide: dict[Any, int] = {}
+        if self._narrow is not None:
+            self._narrow.number(integers(column.drop_null()))
+            self.count = self._narrow.count
+        else:
+            distinct = _flat(column.drop_null()).unique().to_numpy(zero_copy_only=False)
+            self._wide = {word: code for code, word in enumerate(distinct)}
+            self.count = len(self._wide)
+
+    def codes(self, column: pa.Array) -> Ints:
+        """The number of every value; -1 for null and for values that are not there."""
+        if self._narrow is not None:
+            codes = self._narrow.find(integers(column))
+            null = invalid(column)
+            return codes if null is None else np.where(null, -1, codes)
+        encoded = _flat(column).dictionary_encode()
+        words = encoded.dictionary.to_numpy(zero_copy_only=False)
+        known = np.fromiter((self._wide.get(word, -1) for word in words), dtype=np.int64, count=len(words))
+        return np.append(known, -1)[encoded.indices.fill_null(len(words)).to_numpy()]  # type: ignore[no-any-return]
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    """Wide decimals as bytes, which hash alike wherever they come from."""
+    return column.view(pa.binary(16)) if pa.types.is_decimal(column.type) else column
+
+
+class _Dimension:
+    """A loaded table: the row of every key, and the columns to add."""
+
+    def __init__(self, keys: Sequence[pa.Array], columns: pa.RecordBatch, since: float | None) -> None:
+        self._words = [_Words(key) for key in keys]
+        self._keys = Numbering()
+        self._rows: Ints = np.empty(0, dtype=np.int64)
+        self.columns = columns
+        self.since = since
+        """Arrival of the first tuple that met it; None until one has."""
+        codes = self._codes(keys)
+        rows = np.flatnonzero(codes >= 0)
+        numbers = self._keys.number(codes[rows])
+        self.again: int | None = None
+        """A row whose key an earlier row has."""
+        if self._keys.count < len(rows):
+            self.again = int(
+                rows[np.setdiff1d(np.arange(len(rows)), np.unique(numbers, return_index=True)[1])[0]]
+            )
+        self._rows = rows
+
+    def _codes(self, keys: Sequence[pa.Array]) -> Ints:
+        codes = self._words[0].codes(keys[0])
+        for words, key in zip(self._words[1:], keys[1:], strict=True):
+            found = words.codes(key)
+            codes = np.where((codes < 0) | (found < 0), -1, codes * words.count + found)
+        return codes
+
+    def rows(self, keys: Sequence[pa.Array]) -> pa.Array:
+        """The row of each key, null where there is none."""
+        codes = self._codes(keys)
+        numbers = self._keys.find(codes)
+        missing = (codes < 0) | (numbers < 0)
+        if not len(self._rows):
+            return pa.nulls(len(codes), pa.int64())
+        return pa.array(self._rows[np.where(missing, 0, numbers)], mask=missing)
 
 
 class Lookup(Operator):
@@ -61,6 +117,7 @@ class Lookup(Operator):
         if self._refresh == 0:
             raise PipelineError("lookup: refresh= must be more than zero.")
         first: Any = self._read() if self._load else table
+        self._fixed = None if self._refresh is not None else first
         self._table_schema = normalise(first.schema)
         self._dimension: _Dimension | None = self._index(first, None)
         super().__init__([schema], [self._output(schema)])
@@ -110,22 +167,18 @@ class Lookup(Operator):
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         rows = normalise_batch(_one_batch(table), self._table_schema)
-        keys = require_columns(self._table_schema, self.on, "lookup: the table's key")
-        present = np.ones(rows.num_rows, dtype=bool)
-        words: list[pa.Array] = []
-        for name in keys:
-            column = rows.column(name)
-            words.append(column.drop_null().unique())
-            present &= column.is_valid().to_numpy(zero_copy_only=False)
-        usable = np.flatnonzero(present)
-        codes = _codes([rows.column(name).take(pa.array(usable)) for name in keys], words)
-        distinct, first = np.unique(codes, return_index=True)
-        if len(distinct) < len(codes):
-            again = np.setdiff1d(np.arange(len(codes)), first)[0]
-            key = ", ".join(f"{name} = {rows.column(name)[usable[again]].as_py()!r}" for name in keys)
+        names = require_columns(self._table_schema, self.on, "lookup: the table's key")
+        for name in names:
+            check_key(self._table_schema.field(name), "lookup: the table's key")
+        keys = [rows.column(name) for name in names]
+        added = rows.select([name for name in rows.schema.names if name not in names])
+        dimension = _Dimension(keys, added, since)
+        if dimension.again is not None:
+            key = ", ".join(
+                f"{name} = {k[dimension.again].as_py()!r}" for name, k in zip(names, keys, strict=True)
+            )
             raise PipelineError(f"lookup: the table has more than one row with {key}; keys must be unique.")
-        added = rows.select([name for name in rows.schema.names if name not in keys])
-        return _Dimension(words, pa.array(distinct), usable[first], added, since)
+        return dimension
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         packet = packets[0]
@@ -146,38 +199,23 @@ class Lookup(Operator):
         """The table that a tuple of this arrival meets."""
         dimension = self._dimension
         if dimension is None:
-            dimension = self._dimension = self._index(self._read(), arrival)
+            table = self._read() if self._fixed is None else self._fixed
+            dimension = self._dimension = self._index(table, arrival)
         elif arrival is not None and self._refresh is not None:
             if dimension.since is None:
-                dimension = _Dimension(
-                    dimension.words, dimension.codes, dimension.rows, dimension.columns, arrival
-                )
-                self._dimension = dimension
+                dimension.since = arrival
             elif arrival >= dimension.since + self._refresh:
                 dimension = self._dimension = self._index(self._read(), arrival)
         return dimension
 
     def _enrich(self, batch: pa.RecordBatch, dimension: _Dimension) -> pa.RecordBatch:
-        codes = _codes([batch.column(name) for name in self.on], dimension.words)
-        place = pc.index_in(pa.array(codes, mask=codes < 0), value_set=dimension.codes)
-        rows = pa.array(dimension.rows).take(place)
+        rows = dimension.rows([batch.column(name) for name in self.on])
         found = [column.take(rows) for column in dimension.columns.columns]
         return pa.RecordBatch.from_arrays([*batch.columns, *found], schema=self.outputs[0])
 
     def __getstate__(self) -> dict[str, Any]:
-        # A table that is read again anyway is not shipped: whoever unpickles reads it when needed.
-        return {**self.__dict__, "_dimension": None} if self._refresh is not None else self.__dict__
-
-
-def _codes(columns: Sequence[pa.Array], words: Sequence[pa.Array]) -> Ints:
-    """One integer per row for its combination of words; -1 where a column's value is not among its words."""
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    known = np.ones(len(codes), dtype=bool)
-    for column, vocabulary in zip(columns, words, strict=True):
-        place = pc.index_in(column, value_set=vocabulary, skip_nulls=True).fill_null(-1).to_numpy()
-        known &= place >= 0
-        codes = codes * (len(vocabulary) + 1) + place
-    return np.where(known, codes, -1)
+        # Hash tables do not pickle; whoever unpickles builds them, or reads a refreshed table, when needed.
+        return {**self.__dict__, "_dimension": None}
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

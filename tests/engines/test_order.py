@@ -1,0 +1,308 @@
+"""Order and completeness: whatever the engine, the policy, the workers and the cut, a query emits exactly
+what serial execution emits, tuple for tuple.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serial import serial
+
+import headgate as hg
+from headgate import testing
+from headgate.app import Stream
+from headgate.engines import admission
+from headgate.scheduling.interface import Call, Plan, Policy
+from headgate.scheduling.pull import Pull
+from headgate.scheduling.trains import Count, Share, Time
+
+pytestmark = pytest.mark.timeout(120)
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("s", pa.string()),
+        ("ts", pa.timestamp("us")),
+        ("x", pa.int64()),
+        ("v", pa.float64()),
+    ]
+)
+START = datetime(2024, 1, 1)
+Rows = list[dict[str, Any]]
+
+
+# --- random streams -----------------------------------------------------------------------------------
+
+
+def rows(seed: int, count: int, disorder: float) -> Rows:
+    """Tuples with nulls, ties, few keys, and times that run on, jump back and stand still."""
+    draw = random.Random(seed)
+    found: Rows = []
+    now = 0.0
+    for _ in range(count):
+        now += draw.choice((0, 0, 1, 1, 2, 5, 15))
+        late = draw.uniform(0, 25) if draw.random() < disorder else 0
+        found.append(
+            {
+                "k": draw.choice((None, 0, 0, 1, 2, 3)),
+                "s": draw.choice((None, "a", "b", "b", "c")),
+                "ts": None if draw.random() < 0.05 else START + timedelta(seconds=round(now - late)),
+                "x": draw.choice((None, -3, -1, 0, 1, 2, 4)),
+                "v": draw.choice((None, 0.1, 0.2, 1e-3, 1e6, -2.5)),
+            }
+        )
+    return found
+
+
+# --- random networks ----------------------------------------------------------------------------------
+
+
+def _repeat_row(row: dict[str, Any]) -> Rows:
+    return [{**row, "x": i} for i in range(((row["x"] or 0) + (row["k"] or 0)) % 3)]
+
+
+def _every_other(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+    """Rows of odd x are left out, rows of x = 2 come twice."""
+    x = np.array([1 if v is None else v for v in batch.column("x").to_pylist()], dtype=np.int64)
+    causes = np.repeat(np.arange(len(x)), np.where(x == 2, 2, np.where(x % 2, 0, 1)))
+    return batch.take(pa.array(causes, pa.int64())), causes
+
+
+def _remember_last(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    last, state["x"] = state.get("x"), row["x"]
+    return {**row, "x": last}
+
+
+def _every_third(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any] | None:
+    state["n"] = state.get("n", 0) + 1
+    return {**row, "x": state["n"]} if state["n"] % 3 else None
+
+
+def _window(window: hg.WindowedStream | Any, keys: str, early: str | None = None) -> list[Stream]:
+    results = window.agg("count(*) AS n", "sum(v) AS total", "min(x) AS low", early=early)
+    shaped = results.select(keys, "'w' AS s", "window_end AS ts", "n + coalesce(low, 0) AS x", "total AS v")
+    return [shaped, window.late()]
+
+
+def _join(left: Stream, right: Stream) -> list[Stream]:
+    pairs = left.key_by("k").join(right.key_by("k"), within="8 seconds", on="ts")
+    return [pairs.select("k", "s", "ts", "coalesce(x, 0) + coalesce(x_right, 0) AS x", "v")]
+
+
+Step = Callable[[Stream, Stream], list[Stream]]
+
+STATELESS: dict[str, Step] = {
+    "filter": lambda a, b: [a.filter("x > 0 OR s = 'b'")],
+    "filter none": lambda a, b: [a.filter("x > 100000")],
+    "select": lambda a, b: [a.select("k", "s", "ts", "x + 1 AS x", "v * 0.5 AS v")],
+    "with_columns": lambda a, b: [a.with_columns("coalesce(x, k, 7) AS x", "upper(s) AS s")],
+    "flat_map_rows": lambda a, b: [a.flat_map_rows(_repeat_row, schema=SCHEMA)],
+    "map_packets": lambda a, b: [a.map_packets(_every_other, schema=SCHEMA)],
+    "universal half": lambda a, b: [a.universal(cost=0, selectivity=0.5)],
+    "universal more": lambda a, b: [a.universal(cost=0, selectivity=1.5)],
+}
+KEYED: dict[str, Step] = {
+    "running": lambda a, b: [
+        a.key_by("k").running("sum(v) AS sv", "count(x) AS n").select("k", "s", "ts", "n AS x", "sv AS v")
+    ],
+    "tumbling": lambda a, b: _window(
+        a.key_by("k").window(hg.tumbling("10 seconds", on="ts", lateness="3 seconds")), "k"
+    ),
+    "sliding": lambda a, b: _window(
+        a.key_by("s", "k").window(hg.sliding("12 seconds", every="4 seconds", on="ts")), "k"
+    ),
+    "session": lambda a, b: _window(
+        a.key_by("k").window(hg.session("6 seconds", on="ts", lateness="5 seconds")), "k"
+    ),
+    "early": lambda a, b: _window(
+        a.key_by("k").window(hg.tumbling("20 seconds", on="ts", lateness="2 seconds")), "k", early="5 seconds"
+    ),
+    "keyed process": lambda a, b: [a.key_by("k").process(_remember_last, schema=SCHEMA, state=dict)],
+    "keyed universal": lambda a, b: [a.key_by("k").universal(cost=0, selectivity=0.7, state_bytes=8)],
+    "join": _join,
+}
+STATEFUL: dict[str, Step] = {
+    "process": lambda a, b: [a.process(_every_third, schema=SCHEMA, state=dict)],
+    "top": lambda a, b: [a.top(2, by="x DESC, k", every="15 seconds", on="ts", lateness="4 seconds")],
+    "window": lambda a, b: _window(a.window(hg.tumbling("15 seconds", on="ts")), "x_k AS k")
+    if "x_k" in a.schema.names
+    else _window(a.window(hg.tumbling("15 seconds", on="ts")), "n AS k"),
+}
+UNIONS: dict[str, Step] = {
+    "union": lambda a, b: [a.union(b)],
+    "union of branches": lambda a, b: [a.filter("x >= 0").union(a.filter("k = 1 OR x < 2"), b)],
+    "union with itself": lambda a, b: [a.union(a)],
+}
+STEPS = STATELESS | KEYED | STATEFUL | UNIONS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A network as hypothesis draws it: sizes of sources, steps over earlier streams, and who leaves."""
+
+    sizes: tuple[int, ...]
+    steps: tuple[tuple[str, int, int], ...]
+    queries: tuple[int, ...]
+    seed: int
+    disorder: float
+
+    def build(self) -> tuple[hg.App, dict[str, Rows]]:
+        app = hg.App("random")
+        streams = [
+            app.source(f"source-{i}", testing.from_rows(rows(self.seed + i, size, self.disorder), SCHEMA))
+            for i, size in enumerate(self.sizes)
+        ]
+        for name, one, other in self.steps:
+            streams += STEPS[name](streams[one % len(streams)], streams[other % len(streams)])
+        results: dict[str, Rows] = {}
+        for number, place in enumerate((*self.queries, -1)):
+            results[f"q{number}"] = []
+            stream = streams[place % len(streams)]
+            stream.to(f"q{number}", hg.to_list(results[f"q{number}"]))
+        return app, results
+
+
+def recipes(most_rows: int, most_steps: int) -> st.SearchStrategy[Recipe]:
+    place = st.integers(0, 40)
+
+    def few(kind: str, most: int) -> Callable[[Sequence[tuple[str, int, int]]], bool]:
+        return lambda steps: sum(kind in name for name, _, _ in steps) <= most
+
+    steps = (
+        st.lists(st.tuples(st.sampled_from(list(STEPS)), place, place), min_size=1, max_size=most_steps)
+        .filter(few("join", 1))
+        .filter(few("union", 3))
+    )
+    return st.builds(
+        Recipe,
+        st.lists(st.integers(0, most_rows), min_size=1, max_size=3).map(tuple),
+        steps.map(tuple),
+        st.lists(place, min_size=0, max_size=3).map(tuple),
+        st.integers(0, 10_000),
+        st.sampled_from([0.0, 0.1, 0.5]),
+    )
+
+
+# --- random schedules ---------------------------------------------------------------------------------
+
+
+class Wild(Pull):
+    """As free as a policy can be: plans of several calls, of boxes that may not even be able to run."""
+
+    name = "wild"
+
+    def choose(self, worker: int, now: float) -> Plan | None:
+        if not self.catalog.ready:
+            return None
+        draw = self.random
+        trains = (Count(1), Count(3), Share(0.4), Share(1.0), Time(0.002))
+        plan = [Call(draw.choice(self.catalog.ready), draw.choice(trains))]
+        plan += [
+            Call(draw.randrange(len(self.catalog.boxes)), draw.choice(trains))
+            for _ in range(draw.randrange(3))
+        ]
+        return tuple(plan)
+
+
+def policy(name: str) -> Policy | str:
+    return Wild() if name == "wild" else name
+
+
+POLICIES = [*hg.policies.names(), "wild"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of running: an engine's settings and a policy."""
+
+    policy: str
+    workers: int
+    packet_rows: int
+    seed: int = 0
+
+    def threads(self, app: hg.App) -> hg.Report:
+        engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows)
+        return app.run(engine, policy(self.policy), seed=self.seed)
+
+    def simulated(self, app: hg.App) -> hg.Report:
+        """Boxes get random costs, so that schedules differ as they would on real workers."""
+        draw = random.Random(self.seed)
+        names = [box.name for box in app.network.boxes]
+        costs = {name: draw.choice((0.0, 0.001, 0.01, 0.05)) for name in names}
+        engine = hg.Simulated(
+            workers=self.workers,
+            packet_rows=self.packet_rows,
+            costs=costs,
+            call_overhead=draw.choice((0.0, 0.001)),
+            quantum=0.003,
+        )
+        return app.run(engine, policy(self.policy), seed=self.seed)
+
+
+ways = st.builds(
+    Way,
+    st.sampled_from(POLICIES),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 3, 7, 16, 1000]),
+    st.integers(0, 1000),
+)
+
+
+# --- comparison ---------------------------------------------------------------------------------------
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(found, float) and isinstance(expected, float):
+        return math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(found == expected)
+
+
+def difference(found: Rows, expected: Rows) -> str | None:
+    """The first place where two results differ; None if they are equal, floats to 1e-9."""
+    for place, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one.keys() != other.keys() or not all(same(one[c], other[c]) for c in one):
+            return f"row {place}: {one}, but serial execution gives {other}"
+    if len(found) != len(expected):
+        return f"{len(found)} rows, but serial execution gives {len(expected)}"
+    return None
+
+
+def check(recipe: Recipe, turn: int, ways: Sequence[tuple[Way, str]]) -> None:
+    app, results = recipe.build()
+    expected = serial(app.network, turn)
+    with mock.patch.object(admission, "TURN", turn):
+        for way, engine in ways:
+            for found in results.values():
+                found.clear()
+            getattr(way, engine)(app)
+            for query, found in results.items():
+                wrong = difference(found, expected[query])
+                assert wrong is None, f"{query} on {engine}, {way}: {wrong}"
+
+
+# --- the property -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=120)
+@given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
+def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
+    """Random networks, data, costs, workers, packets and policies, in virtual time."""
+    check(recipe, turn, [(way, "simulated") for way in ways])
+
+
+@settings(max_examples=80)
+@given(recipes(60, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
+def test_threads_emit_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
+    """The same on real threads."""
+    check(recipe, turn, [(way, "threads") for way in ways])
