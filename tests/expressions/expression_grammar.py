@@ -20,6 +20,11 @@ def _format(pattern: str, *parts: Texts) -> Texts:
     return st.tuples(*parts).map(lambda values: pattern.format(*values))
 
 
+def _choice(pattern: str, *parts: Texts) -> Texts:
+    """A conditional with branches that differ: Spark drops the condition of equal ones, errors and all."""
+    return st.tuples(*parts).filter(lambda v: v[1] != v[-1]).map(lambda values: pattern.format(*values))
+
+
 def _once(grow: Callable[[int], Texts]) -> Callable[[int], Texts]:
     """Makes the strategy of a depth once, and late: the grammar refers to itself many times."""
     return functools.cache(lambda depth: st.deferred(lambda: grow(depth)))
@@ -42,8 +47,8 @@ def integers(depth: int) -> Texts:
         _format("pmod({}, {})", a, a),
         _format("try_add({}, {})", a, a),
         _format("coalesce({}, {})", a, a),
-        _format("if({}, {}, {})", booleans(depth - 1), a, a),
-        _format("CASE WHEN {} THEN {} WHEN {} THEN {} END", booleans(depth - 1), a, booleans(depth - 1), a),
+        _choice("if({}, {}, {})", booleans(depth - 1), a, a),
+        _choice("CASE WHEN {} THEN {} WHEN {} THEN {} END", booleans(depth - 1), a, booleans(depth - 1), a),
         _format("nullif({}, {})", a, a),
         _format("greatest({}, {})", a, a),
         _format("length({})", strings(depth - 1)),
@@ -73,7 +78,7 @@ def doubles(depth: int) -> Texts:
         _format("nanvl({}, {})", a, a),
         _format("least({}, {})", a, a),
         _format("coalesce({}, {})", a, integers(depth - 1)),
-        _format("CASE WHEN {} THEN {} ELSE {} END", booleans(depth - 1), a, a),
+        _choice("CASE WHEN {} THEN {} ELSE {} END", booleans(depth - 1), a, a),
         _format("CAST({} AS DOUBLE)", decimals(depth - 1)),
         _format("({} * {})", a, decimals(depth - 1)),
     )
@@ -93,7 +98,7 @@ def decimals(depth: int) -> Texts:
         _format("CAST({} AS DECIMAL(12,3))", doubles(depth - 1)),
         _format("CAST({} AS DECIMAL(6,2))", integers(depth - 1)),
         _format("round({}, 1)", a),
-        _format("if({}, {}, {})", booleans(depth - 1), a, a),
+        _choice("if({}, {}, {})", booleans(depth - 1), a, a),
     )
 
 
@@ -120,7 +125,7 @@ def strings(depth: int) -> Texts:
         _format("concat_ws('-', {}, {})", a, a),
         _format("CAST({} AS STRING)", st.one_of(integers(depth - 1), times(depth - 1), dates(depth - 1))),
         _format("nvl({}, {})", a, a),
-        _format("CASE WHEN {} THEN {} ELSE {} END", booleans(depth - 1), a, a),
+        _choice("CASE WHEN {} THEN {} ELSE {} END", booleans(depth - 1), a, a),
         _format("date_format({}, 'yyyy-MM-dd HH:mm')", times(depth - 1)),
     )
 
@@ -161,7 +166,7 @@ def dates(depth: int) -> Texts:
         _format("trunc({}, 'month')", a),
         _format("CAST({} AS DATE)", times(depth - 1)),
         _format("({} + INTERVAL 1 MONTH)", a),
-        _format("if({}, {}, {})", booleans(depth - 1), a, a),
+        _choice("if({}, {}, {})", booleans(depth - 1), a, a),
     )
 
 

@@ -14,7 +14,6 @@ from headgate.graph.expressions import Expression, compile_expression
 from headgate.graph.expressions.types import spark_name
 
 _D = decimal.Decimal
-_UTC = dt.UTC
 _NAN, _INF = float("nan"), float("inf")
 
 POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -24,39 +23,86 @@ POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "num": (pa.int32(), [0, 1, -1, 2, 5, -7, 25, 35, 2**31 - 1, -(2**31), None]),
     "big": (pa.int64(), [0, 1, -1, 3, 10, -15, 2**63 - 1, -(2**63), 2**53 + 1, None]),
     "real": (pa.float32(), [0.0, -0.0, 1.5, -2.25, 0.1, 3.4e38, _NAN, _INF, -_INF, None]),
-    "dbl": (pa.float64(), [0.0, -0.0, 1.0, 0.5, 2.5, -2.5, 1.255, 1e18, -1e300, 1e-9, _NAN, _INF, -_INF, None]),
-    "money": (pa.decimal128(10, 2), [_D("0.00"), _D("1.25"), _D("-1.25"), _D("2.50"), _D("99999999.99"), None]),
-    "exact": (pa.decimal128(20, 6), [_D("0.000000"), _D("3.141593"), _D("-0.500000"), _D("12345678901234.567891"), None]),
+    "dbl": (
+        pa.float64(),
+        [0.0, -0.0, 1.0, 0.5, 2.5, -2.5, 1.255, 1e18, -1e300, 1e-9, _NAN, _INF, -_INF, None],
+    ),
+    "money": (
+        pa.decimal128(10, 2),
+        [_D("0.00"), _D("1.25"), _D("-1.25"), _D("2.50"), _D("99999999.99"), None],
+    ),
+    "exact": (
+        pa.decimal128(20, 6),
+        [_D("0.000000"), _D("3.141593"), _D("-0.500000"), _D("12345678901234.567891"), None],
+    ),
     "text": (
         pa.string(),
-        ["", "a", "abc", "ABC abc", "straße", "naïve café", "日本語", "😀x😀", " padded ", "a_b%c", "a\nb", "x,y,,z", None],
+        [
+            "",
+            "a",
+            "abc",
+            "ABC abc",
+            "straße",
+            "naïve café",
+            "日本語",
+            "😀x😀",
+            " padded ",
+            "a_b%c",
+            "a\nb",
+            "x,y,,z",
+            None,
+        ],
     ),
-    "digits": (pa.string(), ["0", "12", " -7 ", "+5", "1.5", "abc", "", "1e3", "NaN", "inf", "99999999999", "007", None]),
+    "digits": (
+        pa.string(),
+        ["0", "12", " -7 ", "+5", "1.5", "abc", "", "1e3", "NaN", "inf", "99999999999", "007", None],
+    ),
     "day": (
         pa.date32(),
-        [dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1969, 12, 31), dt.date(2021, 1, 3), dt.date(1900, 3, 1), None],
+        [
+            dt.date(1970, 1, 1),
+            dt.date(2024, 2, 29),
+            dt.date(1969, 12, 31),
+            dt.date(2021, 1, 3),
+            dt.date(1900, 3, 1),
+            None,
+        ],
     ),
     "ts": (
         pa.timestamp("us", tz="UTC"),
         [
-            dt.datetime(1970, 1, 1, tzinfo=_UTC),
-            dt.datetime(2024, 2, 29, 23, 59, 59, 999999, tzinfo=_UTC),
-            dt.datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=_UTC),
-            dt.datetime(2021, 3, 28, 1, 30, 0, 120000, tzinfo=_UTC),
-            dt.datetime(1905, 5, 17, 12, 0, 1, tzinfo=_UTC),
+            dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+            dt.datetime(2024, 2, 29, 23, 59, 59, 999999, tzinfo=dt.UTC),
+            dt.datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=dt.UTC),
+            dt.datetime(2021, 3, 28, 1, 30, 0, 120000, tzinfo=dt.UTC),
+            dt.datetime(1905, 5, 17, 12, 0, 1, tzinfo=dt.UTC),
             None,
         ],
     ),
-    "wall": (pa.timestamp("us"), [dt.datetime(2020, 1, 31, 10, 11, 12), dt.datetime(1950, 6, 1, 0, 0, 0, 5), None]),
+    "wall": (
+        pa.timestamp("us"),
+        [dt.datetime(2020, 1, 31, 10, 11, 12), dt.datetime(1950, 6, 1, 0, 0, 0, 5), None],
+    ),
     "stamp": (
         pa.string(),
         [
-            "2020-01-02", "2020-1-2", "2020", "2020-02-30", "2020-01-02 10:11:12", "2020-01-02T10:11:12.5Z", " 2020-01-02 ",
-            "2020-01-02 10:11:12+02:00", "2020-01-02 10:11", "2020-01-02 24:00:00", "nonsense", "2020-13-01", None,
+            "2020-01-02",
+            "2020-1-2",
+            "2020",
+            "2020-02-30",
+            "2020-01-02 10:11:12",
+            "2020-01-02T10:11:12.5Z",
+            " 2020-01-02 ",
+            "2020-01-02 10:11:12+02:00",
+            "2020-01-02 10:11",
+            "2020-01-02 24:00:00",
+            "nonsense",
+            "2020-13-01",
+            None,
         ],
     ),
     "items": (pa.list_(pa.int32()), [[], [1], [1, 2, 3], [None, 2], None]),
-}  # fmt: skip
+}
 
 
 def table(rows: int = 48, seed: int = 7) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ def test_cuts_do_not_matter(text: str, cuts: list[int]) -> None:
     expression = compile_expression(text, batch.schema)
     whole, bad = expression.evaluate_safe(batch)
     edges = [0, *sorted(cuts), batch.num_rows]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         part, part_bad = expression.evaluate_safe(batch.slice(low, high - low))
         assert part.type == whole.type == expression.type
         assert repr(part.to_pylist()) == repr(whole.slice(low, high - low).to_pylist())

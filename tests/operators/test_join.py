@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import HeadgateError, PipelineError, TypeMismatch
+from headgate.graph.operators.interval import Run
 from headgate.graph.operators.join import Join, JoinState
 from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.time import NEVER, event_times
@@ -75,37 +76,54 @@ def reference(rows: Sequence[Row], within: int, out_from: dict[int, int]) -> lis
     return found
 
 
-@st.composite
-def streams(draw: st.DrawFn) -> list[Row]:
-    """Rows of both inputs; some serials on both, some several times, some keys or times null."""
-    rows, serial = [], 0
-    for number in range(draw(st.integers(0, 30))):
-        serial += draw(st.integers(0, 2))
-        # Mostly ascending, so that rows do go; sometimes far back.
-        ts = draw(st.one_of(st.none(), st.integers(-12, 3)))
-        side = draw(st.integers(0, 1))
-        key = draw(st.sampled_from([1, 1, 2, 3, None]))
-        rows.append(Row(side, serial, key, None if ts is None else serial + ts, f"{number}"))
-    return rows
+@dataclass(frozen=True)
+class Case:
+    """A stream of both inputs and where it is cut, dense enough that rows meet, go and come late."""
+
+    seed: int
+    size: int
+    keys: int
+    disorder: int
+    cutting: float
+
+    def rows(self) -> list[Row]:
+        """Some serials are on both inputs, some there several times; some keys and times are null."""
+        random = np.random.default_rng(self.seed)
+        serials = np.cumsum(random.integers(0, 3, self.size))
+        rows = []
+        for number, serial in enumerate(serials.tolist()):
+            key = None if random.random() < 0.05 else int(random.integers(self.keys))
+            ts = None if random.random() < 0.05 else serial + int(random.integers(-self.disorder, 3))
+            rows.append(Row(int(random.integers(2)), serial, key, ts, f"{number}"))
+        return rows
+
+    def calls(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """The stream in calls, cut only between serials."""
+        random = np.random.default_rng(self.seed + 1)
+        calls: list[list[Row]] = [[]]
+        for serial in sorted({r.serial for r in rows}):
+            if random.random() < self.cutting:
+                calls.append([])
+            calls[-1].extend(r for r in rows if r.serial == serial)
+        return calls
 
 
-def cuts(rows: Sequence[Row], draw: Callable[[int], bool]) -> list[list[Row]]:
-    """The stream cut into calls, only between serials."""
-    calls: list[list[Row]] = [[]]
-    for serial in sorted({r.serial for r in rows}):
-        if draw(serial):
-            calls.append([])
-        calls[-1].extend(r for r in rows if r.serial == serial)
-    return calls
+CASES = st.builds(
+    Case,
+    seed=st.integers(0, 10**6),
+    size=st.integers(0, 70),
+    keys=st.integers(1, 4),
+    disorder=st.sampled_from([1, 5, 12]),
+    cutting=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
 
 
 @FIXED
-@given(
-    streams(), st.integers(0, 6), st.sets(st.integers(0, 60)), st.booleans(), st.none() | st.integers(0, 30)
-)
+@given(CASES, st.integers(0, 8), st.booleans(), st.none() | st.integers(0, 40))
 def test_any_cut_gives_what_going_tuple_by_tuple_gives(
-    rows: list[Row], within: int, at: set[int], restoring: bool, left_ends: int | None
+    case: Case, within: int, restoring: bool, left_ends: int | None
 ) -> None:
+    rows = case.rows()
     operator = pickle.loads(pickle.dumps(join(within / 1e6)))
     state = operator.open()
     ended = {}
@@ -113,7 +131,7 @@ def test_any_cut_gives_what_going_tuple_by_tuple_gives(
         rows = [r for r in rows if r.side == 1 or r.serial < left_ends]
         ended = {0: left_ends}
     got = []
-    for call in cuts(rows, at.__contains__):
+    for call in case.calls(rows):
         state.ended = ended
         got += results(operator.process([packet(call, 0), packet(call, 1)], state))
         if restoring:
@@ -122,11 +140,10 @@ def test_any_cut_gives_what_going_tuple_by_tuple_gives(
 
 
 @FIXED
-@given(streams(), st.integers(0, 6), st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
-def test_buckets_give_together_what_one_gives(
-    rows: list[Row], within: int, at: set[int], regroup_at: set[int]
-) -> None:
+@given(CASES, st.integers(0, 8), st.integers(1, 5))
+def test_buckets_give_together_what_one_gives(case: Case, within: int, regroup_every: int) -> None:
     """Each bucket sees only its keys but all ticks; states are split by key and put together on the way."""
+    rows = case.rows()
     operator = join(within / 1e6)
 
     def bucket(row: Row) -> int:
@@ -134,7 +151,7 @@ def test_buckets_give_together_what_one_gives(
 
     states = [operator.open(), operator.open()]
     got = []
-    for number, call in enumerate(cuts(rows, at.__contains__)):
+    for number, call in enumerate(case.calls(rows)):
         whole = [packet(call, side) for side in (0, 1)]
         ticks = [Ticks(p.order, event_times(p.batch.column("ts"))) for p in whole]
         outs = []
@@ -142,7 +159,7 @@ def test_buckets_give_together_what_one_gives(
             mine = [r for r in call if bucket(r) == b]
             outs += results(operator.process([packet(mine, side, ticks[side]) for side in (0, 1)], state))
         got += sorted(outs, key=lambda r: r[0])
-        if number in regroup_at:
+        if number % regroup_every == 0:
             tables = [state.snapshot() for state in states]
             parts = [
                 [
@@ -216,6 +233,18 @@ def test_memory_follows_the_interval_not_the_stream() -> None:
     assert all(len(shelf.runs) < 10 for shelf in state.shelves)
 
 
+def test_rows_that_are_gone_leave_memory_even_if_few_come_after_them() -> None:
+    operator = join(10e-6)
+    state = operator.open()
+    burst = [Row(i % 2, i, i, 0, str(i)) for i in range(2_000)]
+    operator.process([packet(burst, 0), packet(burst, 1)], state)
+    assert sum(map(len, state.shelves)) == 2_000
+    for serial in range(2_000, 2_004):
+        rows = [Row(serial % 2, serial, 1, 100, str(serial))]
+        operator.process([packet(rows, 0), packet(rows, 1)], state)
+    assert sum(map(len, state.shelves)) == 4
+
+
 def test_keys_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.graph.operators.join._SPARE_KEYS", 10)
     operator = join(3e-6)
@@ -245,16 +274,51 @@ def test_an_idle_input_does_not_hold_time_back() -> None:
     assert time_after({1}) == 10
 
 
+def test_an_idle_inputs_time_is_the_same_in_a_bucket_that_has_no_rows() -> None:
+    operator = join(5e-6)
+    state = operator.open()
+    state.idle = {0}
+    rows = [Row(0, 0, 1, 10, "a"), Row(1, 1, 1, 11, "b"), Row(1, 2, 1, 100, "c")]
+    ticks = [Ticks(p.order, event_times(p.batch.column("ts"))) for p in (packet(rows, 0), packet(rows, 1))]
+    operator.process([packet([], side, ticks[side]) for side in (0, 1)], state)
+    assert state.clock == 100
+
+
 def test_time_never_goes_back_when_an_idle_input_wakes() -> None:
     operator = join(5e-6)
     state = operator.open()
     state.idle = {0}
     rows = [Row(0, 0, 1, 10, "a"), Row(1, 1, 1, 100, "b")]
     operator.process([packet(rows, 0), packet(rows, 1)], state)
-    state.idle = set()
+    state = operator.restore([state.snapshot()])
     late = [Row(0, 2, 1, 11, "c"), Row(1, 3, 1, 12, "d")]
     assert results(operator.process([packet(late, 0), packet(late, 1)], state)) == []
     assert state.clock == 100
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-4, 4)), min_size=8, max_size=30),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(-5, 5), st.integers(0, 3)), max_size=10),
+    st.sampled_from([1, 1 << 58]),
+)
+def test_a_run_finds_rows_by_slot_and_time_however_far_apart(
+    rows: list[tuple[int, int]], asked: list[tuple[int, int, int]], unit: int
+) -> None:
+    slots, times = (np.array([r[i] for r in rows], dtype=np.int64) for i in (0, 1))
+    numbers = np.arange(len(rows), dtype=np.int64)
+    run = Run(pa.record_batch([numbers], names=["n"]), slots, times * unit, numbers)
+    assert run.batch.column("n").to_pylist() == run.sequence.tolist()
+    slot, middle, reach = (np.array([a[i] for a in asked], dtype=np.int64) for i in (0, 1, 2))
+    i, row = run.pairs(slot, (middle - reach) * unit, (middle + reach) * unit)
+    assert sorted(zip(i.tolist(), run.sequence[row].tolist(), strict=True)) == [
+        (a, r)
+        for a, (slot_, middle_, reach_) in enumerate(asked)
+        for r, (s, t) in enumerate(rows)
+        if s == slot_ and abs(t - middle_) <= reach_
+    ]
+    assert run.before(unit) == sum(t < 1 for _, t in rows)
+    assert sorted(run.since(unit).sequence.tolist()) == [r for r, (_, t) in enumerate(rows) if t >= 1]
 
 
 @pytest.mark.parametrize(

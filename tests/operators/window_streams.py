@@ -158,6 +158,8 @@ def same(one: Any, other: Any) -> bool:
     """Equal, with floats to 1e-9 and NaN equal to NaN."""
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return same(list(one.items()), list(other.items()))
     if isinstance(one, float) and isinstance(other, float):
         return (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
     return bool(one == other)

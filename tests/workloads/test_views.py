@@ -15,7 +15,7 @@ def test_last_five_views_of_the_past_ten_days() -> None:
 
     def click(day: float, item: int, sale: int | None = None) -> list[int]:
         row = {"wcs_ts": START + timedelta(days=day), "wcs_item_sk": item, "wcs_sales_sk": sale}
-        return [result["item"] for result in last_views(row, state)]
+        return [result["item"] for result in last_views(row, state) or ()]
 
     assert click(0, 99, sale=1) == []
     for item in (1, 2, 3, 4, 5, 6, 6):

@@ -127,6 +127,7 @@ class QueryReport:
 
     def measure(self, markers: Sequence[Marker]) -> None:
         """Fill in what the markers saw: those between the 20th and the 80th percentile of the run."""
+        self.processing, self.end_to_end = Latency(), Latency()
         done = sorted((m for m in markers if self.name in m.exits), key=lambda m: m.serial)
         low, high = int(len(done) * 0.2), max(int(len(done) * 0.8), int(len(done) * 0.2) + 1)
         for marker in done[low:high]:

@@ -153,3 +153,22 @@ def sort_keys(array: pa.Array, descending: bool = False, nulls_first: bool = Tru
     if null is None:
         return keys
     return [~null if nulls_first else null, *keys]
+
+
+def lexical_order(keys: Sequence[npt.NDArray[Any]]) -> Ints:
+    """The permutation that sorts by several keys, the most significant first; ties in any order.
+
+    Integers whose ranges together fit one word are sorted as one, which is several times faster.
+    """
+    packed, span = None, 1
+    for key in keys if len(keys[0]) else ():
+        low, high = int(key.min()), int(key.max())
+        span *= high - low + 1
+        if span >= 1 << 62:
+            break
+        if high > low:
+            part = key.astype(np.int64) - low
+            packed = part if packed is None else packed * (high - low + 1) + part
+    else:
+        return np.arange(len(keys[0])) if packed is None else np.argsort(packed)
+    return np.lexsort(tuple(reversed(keys)))

@@ -48,7 +48,8 @@ class Numbering:
         unknown = numbers < 0
         if unknown.any():
             # A table of its own finds the distinct new values: the persistent one only looks up and adds.
-            fresh, places = Int64HashTable(_SMALL).factorize(values[unknown])
+            missing = values[unknown]
+            fresh, places = Int64HashTable(len(missing)).factorize(missing)
             start, self.count = self.count, self.count + len(fresh)
             self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
             self.values = grown(self.values, self.count)

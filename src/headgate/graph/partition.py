@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.graph.columns import integers, invalid, is_narrow, limbs, value_keys
+from headgate.graph.columns import integers, invalid, is_narrow, lexical_order, limbs, value_keys
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -92,7 +92,7 @@ def range_buckets(batch: pa.RecordBatch, key: str, boundaries: Sequence[Any]) ->
     both = value_keys(pa.concat_arrays([limits, array]))
     count = len(limits)
     # Words of several parts become one by their place in sorted order.
-    order = np.lexsort(tuple(reversed(both)))
+    order = lexical_order(both)
     changes = np.zeros(len(order), dtype=np.bool_)
     for part in both:
         changes[1:] |= part[order][1:] != part[order][:-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,8 +13,8 @@ _LAST = 5
 _PAST = timedelta(days=10)
 
 
-def last_views(row: dict[str, Any], state: list[Any]) -> Iterator[dict[str, Any]]:
-    """For ``keyed.process`` by user: a purchase yields the last five views of the ten days before it.
+def last_views(row: dict[str, Any], state: list[Any]) -> list[dict[str, Any]] | None:
+    """For ``keyed.process`` by user: a purchase gives the last five views of the ten days before it.
 
     The state is the user's last views, oldest first.
     """
@@ -23,7 +22,5 @@ def last_views(row: dict[str, Any], state: list[Any]) -> Iterator[dict[str, Any]
     if row["wcs_sales_sk"] is None:
         state.append((row["wcs_item_sk"], at))
         del state[:-_LAST]
-        return
-    for item, viewed_at in state:
-        if viewed_at >= at - _PAST:
-            yield {"item": item, "bought_at": at}
+        return None
+    return [{"item": item, "bought_at": at} for item, viewed_at in state if viewed_at >= at - _PAST]

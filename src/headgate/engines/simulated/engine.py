@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
 from headgate.engines.clock import VirtualClock
+from headgate.engines.live import LiveOutput, Work
 from headgate.engines.report import Report
-from headgate.engines.runtime import LiveOutput, Runtime, Work
+from headgate.engines.runtime import Runtime
 from headgate.engines.simulated.workers import Cores
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
@@ -186,7 +187,7 @@ class SimulatedRun:
     def _feed(self) -> None:
         self._feeding = False
         runtime, now = self.runtime, self.clock.now()
-        if runtime.sources_ended or not runtime.has_room():
+        if runtime.sources_ended or not runtime.live.has_room():
             return
         found = runtime.admission.poll(now)
         if isinstance(found, Wait):
@@ -232,9 +233,9 @@ class SimulatedRun:
 
     def _drain(self, outputs: list[LiveOutput]) -> None:
         for output in outputs:
-            for packet, times in self.runtime.take_output(output):
+            for packet, times in output.take():
                 try:
-                    self.runtime.hand_over(output, packet, times, self.clock.now)
+                    output.hand_over(packet, times, self.clock.now)
                 except Exception as error:
                     self.runtime.fail_output(output, error, self.clock.now())
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
 from headgate.engines.clock import WallClock
+from headgate.engines.live import LiveOutput
 from headgate.engines.report import Report
-from headgate.engines.runtime import LiveOutput, Runtime
+from headgate.engines.runtime import Runtime
 from headgate.engines.sources.base import Wait
 from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
@@ -178,7 +179,7 @@ class _Run:
         runtime = self.runtime
         while True:
             with self.lock:
-                while not self.stopping and not runtime.has_room():
+                while not self.stopping and not runtime.live.has_room():
                     self.feeder_waits = True
                     self.room.wait()
                 self.feeder_waits = False
@@ -202,7 +203,7 @@ class _Run:
 
     def made_room(self) -> None:
         """Lock held: a queue got shorter."""
-        if self.feeder_waits and self.runtime.has_room():
+        if self.feeder_waits and self.runtime.live.has_room():
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------
@@ -218,17 +219,17 @@ class _Run:
                 return
             try:
                 with self.lock:
-                    taken = runtime.take_output(output)
+                    taken = output.take()
                 for packet, times in taken:
                     try:
-                        runtime.hand_over(output, packet, times, self.clock.now)
+                        output.hand_over(packet, times, self.clock.now)
                     except Exception as error:
                         with self.lock:
                             runtime.fail_output(output, error, self.clock.now())
             finally:
                 door.release()
             with self.lock:
-                if output.failed or not (output.inbox.rows and output.inbox.available()):
+                if output.failed or not output.waiting:
                     return
 
 

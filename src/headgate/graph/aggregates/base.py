@@ -19,7 +19,7 @@ from headgate.graph.keys import grown
 
 def distinct(groups: Ints) -> tuple[Ints, Ints]:
     """The distinct groups in the order in which they come, and the place of each row's group in them."""
-    fresh, places = Int64HashTable(1024).factorize(np.ascontiguousarray(groups))
+    fresh, places = Int64HashTable(len(groups)).factorize(np.ascontiguousarray(groups))
     return fresh, places
 
 

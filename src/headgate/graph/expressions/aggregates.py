@@ -66,7 +66,7 @@ def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     where = None
     if condition is not None:
         node = check_boolean(compiler.compile(condition), spell(condition))
-        where = Expression(spell(condition), schema, "filter", node)
+        where = Expression(spell(condition), schema, "filter", node, (_part, text, schema, "filter"))
     function = _CANONICAL.get(written, written)
     operands = list(body.expressions)
     if ignore_nulls and function not in ("first", "last"):
@@ -76,6 +76,11 @@ def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     build = _Builder(compiler, function, operands, text, schema)
     argument, parameters, type_ = build.build(ignore_nulls)
     return Aggregate(text, name, function, argument, where, parameters, type_, schema)
+
+
+def _part(text: str, schema: pa.Schema, part: str) -> Expression:
+    found: Expression = getattr(compile_aggregate(text, schema), part)
+    return found
 
 
 def _spell(tree: exp.Expr) -> str:
@@ -165,7 +170,9 @@ class _Builder:
                     raise ExpressionError(f"An aggregate inside an aggregate is not possible: {self.text!r}.")
         node = self.compiler.compile(self.operands[0])
         node, parameters, type_ = self._typed(node, ignore_nulls)
-        return Expression(spell(self.operands[0]), self.schema, node.text, node), parameters, type_
+        origin = (_part, self.text, self.schema, "argument")
+        argument = Expression(spell(self.operands[0]), self.schema, node.text, node, origin)
+        return argument, parameters, type_
 
     def _typed(self, node: Node, ignore_nulls: bool) -> tuple[Node, tuple[Any, ...], pa.DataType]:
         what = f"{self.function}()"

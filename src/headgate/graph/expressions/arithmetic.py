@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -47,12 +49,35 @@ def arithmetic(operator: str, left: Node, right: Node, text: str) -> Node:
         result = decimals.result_type(operator, left.type, right.type)
         run = decimals.arithmetic(operator, left.type, right.type, result)
         return fallible(result, text, f"{t.spark_name(result)} overflow in {text}", run, left, right)
-    name = _ARROW_NAMES[operator]
     if t.is_fractional(type_):
-        return strict(type_, text, kernel(name), left, right)
-    return fallible(
-        type_, text, f"{t.spark_name(type_)} overflow in {text}", _checked(operator, type_), left, right
-    )
+        return strict(type_, text, kernel(_ARROW_NAMES[operator]), left, right)
+    if operator == "-":
+        return _whole(operator, left, right, text)
+    return _reordered(operator, left, right, text)
+
+
+def _whole(operator: str, left: Node, right: Node, text: str) -> Node:
+    reason = f"{left.type_name} overflow in {text}"
+    return fallible(left.type, text, reason, _checked(operator), left, right)
+
+
+def _reordered(operator: str, left: Node, right: Node, text: str) -> Node:
+    """A sum or product of whole numbers with its constants last.
+
+    Spark's optimizer moves them there (ReorderAssociativeOperator), which changes the rows that overflow.
+    """
+    terms: list[Node] = []
+    for side in (left, right):
+        terms += side.terms[1] if side.terms is not None and side.terms[0] == operator else (side,)
+    constants = [n for n in terms if n.constant is not None]
+    others = [n for n in terms if n.constant is None]
+    node = _whole(operator, left, right, text)
+    if len(terms) > 2 and constants and others:
+        last = functools.reduce(lambda a, b: _whole(operator, a, b, text), constants)
+        node = _whole(
+            operator, functools.reduce(lambda a, b: _whole(operator, a, b, text), others), last, text
+        )
+    return node if node.constant is not None else replace(node, terms=(operator, tuple(terms)))
 
 
 def numeric_operands(operator: str, left: Node, right: Node, text: str) -> tuple[Node, Node]:
@@ -82,7 +107,7 @@ def _as_decimal(node: Node, other: Node) -> Node:
     return implicit(node, target, "arithmetic", node.text)
 
 
-def _checked(operator: str, type_: pa.DataType) -> FallibleKernel:
+def _checked(operator: str) -> FallibleKernel:
     name = _ARROW_NAMES[operator]
     fast, wrapping = kernel(f"{name}_checked"), kernel(name)
     overflowed = _OVERFLOWED[operator]

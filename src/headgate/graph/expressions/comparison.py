@@ -11,7 +11,7 @@ from headgate.errors import TypeMismatch
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.casts import implicit
 from headgate.graph.expressions.node import Kernel, Node, evaluated_all, folded, null_of, strict
-from headgate.graph.expressions.values import Bad, Value, is_true, is_valid, kernel, union
+from headgate.graph.expressions.values import Bad, Value, is_true, is_valid, kernel, may_have_nan, union
 
 _ARROW = {
     "=": "equal",
@@ -73,6 +73,8 @@ def _nan_aware(operator: str) -> Kernel:
         equal = kernel("equal")
 
         def same(a: Value, b: Value) -> Value:
+            if not (may_have_nan(a) and may_have_nan(b)):
+                return equal(a, b)
             return _or(equal(a, b), _and(_is_nan(a), _is_nan(b)))
 
         return same if operator == "=" else lambda a, b: _invert(same(a, b))
@@ -80,8 +82,8 @@ def _nan_aware(operator: str) -> Kernel:
         at_least = kernel("greater_equal")
 
         def not_less(a: Value, b: Value) -> Value:
-            # A null on either side must stay null, which the second operand of "or" would not know of.
-            return _or(at_least(a, b), _is_nan(a))
+            out = at_least(a, b)
+            return _or(out, _is_nan(a)) if may_have_nan(a) else out
 
         return not_less if operator == ">=" else lambda a, b: _invert(not_less(a, b))
     mirrored = _nan_aware(_MIRROR[operator])

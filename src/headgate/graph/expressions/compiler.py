@@ -13,10 +13,12 @@ from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, neares
 from headgate.graph.expressions import arithmetic, comparison, intervals, logic, patterns, subscripts
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.casts import cast
-from headgate.graph.expressions.literals import literal
+from headgate.graph.expressions.literals import literal, suffixed
 from headgate.graph.expressions.node import Node, constant, null_of
+from headgate.graph.expressions.parse import SUFFIX
 from headgate.graph.expressions.registry import AGGREGATES, Call, build_call, unsupported
 from headgate.graph.expressions.spelling import spell
+from headgate.graph.expressions.strings import trimmed
 from headgate.graph.expressions.values import kernel
 
 _ARITHMETIC: dict[type[exp.Expr], str] = {
@@ -222,28 +224,20 @@ class Compiler:
     def _adjacent_strings(self, tree: exp.Concat) -> Node:
         if not all(isinstance(e, exp.Literal) and e.is_string for e in tree.expressions):
             raise self._refuse(tree)
-        # Two quotes without a gap are one quote; with a gap they are two strings, which Spark joins.
-        raw = self.text
-        parts = [e.this for e in tree.expressions]
-        joined = "".join(parts)
-        if "''" in raw or '""' in raw:
-            joined = _doubled_quotes(raw, parts)
+        joined = "".join(e.this for e in tree.expressions)
         return constant(pa.scalar(joined, t.STRING), joined, literal=True)
 
     def _negate(self, tree: exp.Neg) -> Node:
         if isinstance(tree.this, exp.Literal) and not tree.this.is_string:
             return literal(tree.this, spell(tree), negative=True)
-        inner = tree.this
-        if (
-            isinstance(inner, exp.TryCast | exp.Cast)
-            and isinstance(inner.this, exp.Literal)
-            and self._is_suffix(inner)
-        ):
-            return cast(literal(inner.this, spell(tree), negative=True), self._type(inner.to), spell(tree))
-        return arithmetic.negate(self.compile(inner), spell(tree))
+        if isinstance(tree.this, exp.Anonymous) and tree.this.name.startswith(SUFFIX):
+            return self._suffixed(tree.this, negative=True)
+        return arithmetic.negate(self.compile(tree.this), spell(tree))
 
-    def _is_suffix(self, tree: exp.Cast) -> bool:
-        return not tree.this.is_string and "cast" not in self.text.lower() and "::" not in self.text
+    def _suffixed(self, tree: exp.Anonymous, *, negative: bool = False) -> Node:
+        number = tree.expressions[0]
+        text = ("-" if negative else "") + number.this
+        return suffixed(number, tree.name.removeprefix(SUFFIX), text, negative=negative)
 
     def _is(self, tree: exp.Is) -> Node:
         node = self.compile(tree.this)
@@ -315,8 +309,6 @@ class Compiler:
         )
         characters = tree.args.get("expression")
         nodes = tuple(self.compile(e) for e in (tree.this, characters) if e is not None)
-        from headgate.graph.expressions.strings import trimmed
-
         return trimmed(Call(name, spell(tree), nodes, ()))
 
     def _bracket(self, tree: exp.Bracket) -> Node:
@@ -325,6 +317,8 @@ class Compiler:
         return subscripts.subscript(self.compile(tree.this), self.compile(tree.expressions[0]), spell(tree))
 
     def _call(self, name: str, trees: list[exp.Expr], tree: exp.Expr) -> Node:
+        if name.startswith(SUFFIX) and isinstance(tree, exp.Anonymous):
+            return self._suffixed(tree)
         if name in AGGREGATES:
             raise unsupported(name, self.text)
         if (
@@ -336,16 +330,6 @@ class Compiler:
             name = {"date_diff": "timestampdiff", "datediff": "timestampdiff"}.get(name, name)
         args = tuple(self.compile(e) for e in trees)
         return build_call(Call(name, spell(tree), args, tuple(trees)))
-
-
-def _doubled_quotes(raw: str, parts: list[str]) -> str:
-    for quote in ("'", '"'):
-        joined = quote.join(parts)
-        if joined.replace(quote, quote * 2) in raw:
-            return joined
-    raise ExpressionError(
-        f"Adjacent strings are ambiguous in {raw!r}; use concat() or escape the quote with a backslash."
-    )
 
 
 def check_boolean(node: Node, text: str) -> Node:

@@ -18,7 +18,7 @@ from headgate.graph.expressions.values import Bad, Value, as_array
 class Expression:
     """A Spark SQL expression compiled against a schema.  Immutable; pickled as its text and schema."""
 
-    __slots__ = ("_fields", "_node", "_run", "_schema", "columns", "name", "text", "type")
+    __slots__ = ("_fields", "_node", "_origin", "_run", "_schema", "columns", "name", "text", "type")
 
     text: str
     name: str
@@ -28,8 +28,12 @@ class Expression:
     _node: Node
     _run: Run
     _fields: list[tuple[int, pa.Field]]
+    _origin: tuple[Any, ...] | None
 
-    def __init__(self, text: str, schema: pa.Schema, name: str, node: Node) -> None:
+    def __init__(
+        self, text: str, schema: pa.Schema, name: str, node: Node, origin: tuple[Any, ...] | None = None
+    ) -> None:
+        """``origin`` is a function and its operands that make the same expression, if not its text does."""
         fields = [(schema.get_field_index(c), schema.field(c)) for c in sorted(node.columns)]
         for slot, value in (
             ("text", text),
@@ -40,6 +44,7 @@ class Expression:
             ("_node", node),
             ("_run", node.run),
             ("_fields", fields),
+            ("_origin", origin),
         ):
             object.__setattr__(self, slot, value)
 
@@ -50,7 +55,9 @@ class Expression:
         return f"Expression({self.text!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.text, self._schema)
+        if self._origin is not None:
+            return self._origin[0], self._origin[1:]
+        return compile_expression, (self.text, self._schema)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -117,15 +124,11 @@ def _shown(scalar: pa.Scalar) -> str:
 
 def _culprit(node: Node, row: pa.RecordBatch) -> Node:
     """The innermost node that makes a row bad."""
-    for child in node.children:
+    for child in node.children if node.reaches is None else node.reaches(row):
         bad = child.run(row)[1]
         if bad is not None and bad.any():
             return _culprit(child, row)
     return node
-
-
-def _rebuild(text: str, schema: pa.Schema) -> Expression:
-    return compile_expression(text, schema)
 
 
 def strip_alias(tree: exp.Expr) -> tuple[exp.Expr, str | None]:
@@ -135,19 +138,28 @@ def strip_alias(tree: exp.Expr) -> tuple[exp.Expr, str | None]:
     return tree, None
 
 
-def compile_tree(tree: exp.Expr, text: str, schema: pa.Schema) -> Expression:
+def compile_tree(
+    tree: exp.Expr, text: str, schema: pa.Schema, origin: tuple[Any, ...] | None = None
+) -> Expression:
     """Compiles a parsed tree; ``text`` is the user's own."""
     body, alias = strip_alias(tree)
     if isinstance(body, exp.Star):
         raise ExpressionError("'*' means all columns and is possible only by itself, in select().")
     node = Compiler(text, schema).compile(body)
-    return Expression(text, schema, alias or _name(body, node), node)
+    return Expression(text, schema, alias or _name(body, node), node, origin)
 
 
 def _name(tree: exp.Expr, node: Node) -> str:
     if isinstance(tree, exp.Column):
         # Spark keeps the column's own spelling for a plain column, and the last field's for a.b.
         return node.text if len(tree.parts) == 1 else tree.parts[-1].name
+    if isinstance(tree, exp.Cast | exp.TryCast | exp.Paren):
+        inner = tree
+        while isinstance(inner, exp.Cast | exp.TryCast | exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Column):
+            # ... and for a cast of one.
+            return inner.parts[-1].name
     return spell(tree)
 
 
@@ -160,4 +172,6 @@ def compile_predicate(text: str, schema: pa.Schema) -> Expression:
     """Compiles a condition."""
     compiled = compile_expression(text, schema)
     node = check_boolean(compiled._node, text)
-    return compiled if node is compiled._node else Expression(text, schema, compiled.name, node)
+    if node is compiled._node:
+        return compiled
+    return Expression(text, schema, compiled.name, node, (compile_predicate, text, schema))

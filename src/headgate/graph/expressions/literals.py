@@ -12,6 +12,7 @@ from headgate.graph.expressions import types as t
 from headgate.graph.expressions.node import Node, constant
 
 _LONG = 2**63
+_SUFFIXES = {"y": t.TINYINT, "s": t.SMALLINT, "l": t.BIGINT, "f": t.FLOAT, "d": t.DOUBLE}
 
 
 def literal(tree: exp.Literal, text: str, *, negative: bool = False) -> Node:
@@ -33,6 +34,19 @@ def literal(tree: exp.Literal, text: str, *, negative: bool = False) -> Node:
     if -_LONG <= whole < _LONG:
         return constant(pa.scalar(whole, t.BIGINT), text, literal=True)
     return constant(decimal_scalar(value), text, literal=True)
+
+
+def suffixed(tree: exp.Literal, suffix: str, text: str, *, negative: bool = False) -> Node:
+    """A number with a suffix: ``5L``, ``1Y``, ``2.5D``, ``1.5BD``."""
+    digits = ("-" if negative else "") + tree.this
+    try:
+        if suffix == "bd":
+            return constant(decimal_scalar(py.Decimal(digits)), text, literal=True)
+        type_ = _SUFFIXES[suffix]
+        value = float(digits) if t.is_fractional(type_) else int(digits)
+        return constant(pa.scalar(value, type_), text, literal=True)
+    except (ValueError, OverflowError, pa.ArrowInvalid, py.InvalidOperation):
+        raise ExpressionError(f"The number {digits}{suffix.upper()} is out of range.") from None
 
 
 def decimal_scalar(value: py.Decimal) -> pa.Scalar:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -111,10 +113,22 @@ def _choose(conditions: list[Node], values: list[Node], last: Node, target: pa.D
         return out, bad
 
     columns = frozenset[str]().union(*(c.columns for c in children))
-    node = Node(target, run, text, children, columns=columns)
+    node = Node(target, run, text, children, columns=columns, reaches=_reaching(conditions, values, last))
     if all(c.constant is not None for c in children):
         return _folded_choice(conditions, values, last, text)
     return node
+
+
+def _reaching(
+    conditions: list[Node], values: list[Node], last: Node
+) -> Callable[[pa.RecordBatch], tuple[Node, ...]]:
+    def reaches(row: pa.RecordBatch) -> tuple[Node, ...]:
+        for i, (condition, value) in enumerate(zip(conditions, values, strict=True)):
+            if is_true(condition.run(row)[0], 1)[0]:
+                return (*conditions[: i + 1], value)
+        return (*conditions, last)
+
+    return reaches
 
 
 def _folded_choice(conditions: list[Node], values: list[Node], last: Node, text: str) -> Node:
@@ -247,7 +261,7 @@ def _extreme(call: Call) -> Node:
     target = nodes[0].type
     if not t.is_atomic(target):
         raise call.mismatch("values that can be compared")
-    better = comparison_kernel(">" if call.name == "greatest" else "<", nodes[0], null_of(target))
+    better = comparison_kernel(">" if call.name == "greatest" else "<", null_of(target), null_of(target))
     valid, or_kleene, is_null = kernel("is_valid"), kernel("or_kleene"), kernel("is_null")
     and_kleene = kernel("and_kleene")
 

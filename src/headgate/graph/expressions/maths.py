@@ -85,7 +85,7 @@ _doubles("degrees", compute=np.degrees)
 _doubles("radians", compute=np.radians)
 _doubles("rint", compute=np.rint)
 _doubles("signum", "sign", compute=lambda x: np.where(x == 0, x, np.sign(x)))
-_doubles("atan2", compute=np.arctan2, args=2)
+_doubles("atan2", compute=lambda y, x: np.arctan2(y + 0.0, x + 0.0), args=2)
 _doubles("hypot", compute=np.hypot, args=2)
 
 

@@ -24,7 +24,11 @@ FallibleKernel: TypeAlias = Callable[..., tuple[Value, Bad]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One compiled sub-expression."""
+    """One compiled sub-expression.
+
+    ``terms`` are the operator and operands of a sum or product that may be reordered; ``reaches`` tells for a
+    batch of one row which children Spark would evaluate, if not all.
+    """
 
     type: pa.DataType
     run: Run
@@ -34,6 +38,8 @@ class Node:
     literal: bool = False
     reason: str = ""
     columns: frozenset[str] = frozenset()
+    terms: tuple[str, tuple[Node, ...]] | None = None
+    reaches: Callable[[pa.RecordBatch], tuple[Node, ...]] | None = None
 
     @property
     def type_name(self) -> str:

@@ -35,6 +35,7 @@ class PlainSpark(Spark):
     Parser = PlainParser
 
 
+SUFFIX = "__suffix_"
 _DIALECT = PlainSpark()
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 _PREDICATES = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
@@ -54,7 +55,7 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expr:
     if not text.strip():
         raise ExpressionError("The expression is empty.")
     try:
-        tokens = [_unescaped(token, text) for token in _DIALECT.tokenize(text)]
+        tokens = _as_spark_reads(_DIALECT.tokenize(text), text)
         tree = _parse_ordering(tokens, text) if ordering else _parse_tokens(tokens, text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
@@ -100,6 +101,39 @@ def _cannot_parse(text: str, problem: str, position: int | None) -> ExpressionEr
     return ExpressionError(f"Cannot parse the expression: {problem}.\n  {text}\n  {' ' * max(0, position)}^")
 
 
+def _as_spark_reads(tokens: list[Token], text: str) -> list[Token]:
+    """The tokens with literals as Spark reads them."""
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if token.token_type == TokenType.STRING:
+            token = _unescaped(token, text)
+            if last is not None and last.token_type == TokenType.STRING and last.end + 1 == token.start:
+                # Two quotes without a gap between them are one quote.
+                last.text += text[token.start] + token.text
+                last.end = token.end
+                continue
+        out.append(token)
+        if (
+            len(out) > 2
+            and out[-2].token_type == TokenType.DCOLON
+            and out[-2].start == token.start == out[-3].start
+        ):
+            # sqlglot reads 5L as 5::BIGINT; a call keeps it apart from a cast that the user wrote.
+            number = out[-3]
+            out[-3:] = [
+                _like(number, TokenType.VAR, SUFFIX + token.text.lower()),
+                _like(number, TokenType.L_PAREN, "("),
+                number,
+                _like(number, TokenType.R_PAREN, ")"),
+            ]
+    return out
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    return Token(kind, text, token.line, token.col, token.start, token.end)
+
+
 def _unescaped(token: Token, text: str) -> Token:
     # sqlglot's reading of backslashes differs from Spark's in \0, \Z, \%, \_, octal and unicode escapes.
     if token.token_type != TokenType.STRING:
@@ -131,6 +165,4 @@ def _check_binding(node: exp.Expr, text: str) -> None:
     else:
         mixed = isinstance(node, exp.DPipe) and any(isinstance(side, (*_TERMS, *_BITS)) for side in sides)
     if mixed:
-        raise ExpressionError(
-            f"Put parentheses into {node.sql('spark')!r}: which operator binds first is easy to get wrong there."
-        )
+        raise ExpressionError(f"Put parentheses into {node.sql('spark')!r}: it is easy to misread.")

@@ -11,6 +11,7 @@ from headgate.errors import ExpressionError
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.expression import Expression, compile_expression, compile_tree
 from headgate.graph.expressions.parse import parse
+from headgate.graph.expressions.spelling import spell
 
 
 def compile_projection(texts: Sequence[str], schema: pa.Schema) -> list[Expression]:
@@ -41,14 +42,19 @@ def compile_projection(texts: Sequence[str], schema: pa.Schema) -> list[Expressi
 def compile_ordering(text: str, schema: pa.Schema) -> list[tuple[Expression, bool, bool]]:
     """Compiles ``"n DESC, user_id"`` to (expression, descending, nulls first), nulls as Spark orders them."""
     keys: list[tuple[Expression, bool, bool]] = []
-    for ordered in _ordered(text):
+    for place, ordered in enumerate(_ordered(text)):
         descending = bool(ordered.args.get("desc"))
         given = ordered.args.get("nulls_first")
-        compiled = compile_tree(ordered.this, ordered.this.sql("spark"), schema)
+        origin = (_ordering_key, text, schema, place)
+        compiled = compile_tree(ordered.this, spell(ordered.this), schema, origin)
         if not t.is_atomic(compiled.type):
             raise ExpressionError(f"{t.spark_name(compiled.type)} cannot be ordered in {text!r}.")
         keys.append((compiled, descending, not descending if given is None else bool(given)))
     return keys
+
+
+def _ordering_key(text: str, schema: pa.Schema, place: int) -> Expression:
+    return compile_ordering(text, schema)[place][0]
 
 
 def _ordered(text: str) -> list[exp.Ordered]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from headgate.graph.expressions.parse import SUFFIX
+
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
@@ -40,11 +42,16 @@ def spell(tree: exp.Expr) -> str:
         return str(tree.this)
     if isinstance(tree, exp.Neg):
         inner = spell(tree.this)
-        return f"-{inner}" if isinstance(tree.this, exp.Literal) else f"(- {inner})"
+        plain = isinstance(tree.this, exp.Literal) or tree.this.name.startswith(SUFFIX)
+        return f"-{inner}" if plain else f"(- {inner})"
     return _spell_special(tree)
 
 
 def _spell_special(tree: exp.Expr) -> str:
+    if isinstance(tree, exp.Boolean):
+        return "true" if tree.this else "false"
+    if isinstance(tree, exp.Anonymous) and tree.name.startswith(SUFFIX):
+        return str(tree.expressions[0].this)
     if isinstance(tree, exp.Anonymous):
         return f"{tree.name.lower()}({', '.join(spell(e) for e in tree.expressions)})"
     if isinstance(tree, exp.NEQ):
@@ -63,6 +70,18 @@ def _spell_special(tree: exp.Expr) -> str:
     if isinstance(tree, exp.TryCast | exp.Cast):
         word = "TRY_CAST" if tree.args.get("safe") else "CAST"
         return f"{word}({spell(tree.this)} AS {tree.to.sql('spark')})"
+    if isinstance(tree, exp.Like | exp.RegexpLike | exp.ILike):
+        return _spell_pattern(tree)
+    if isinstance(tree, exp.Substring):
+        parts = (tree.this, tree.args.get("start"), tree.args.get("length"))
+        return f"substring({', '.join(spell(p) for p in parts if p is not None)})"
+    if isinstance(tree, exp.Trim) and tree.args.get("expression") is None:
+        names = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+        return f"{names.get(str(tree.args.get('position')).upper(), 'trim')}({spell(tree.this)})"
+    if isinstance(tree, exp.Bracket):
+        return f"{spell(tree.this)}[{spell(tree.expressions[0])}]"
+    if isinstance(tree, exp.Extract):
+        return f"extract({tree.this.name} FROM {spell(tree.expression)})"
     if isinstance(tree, exp.DPipe):
         return f"concat({spell(tree.this)}, {spell(tree.expression)})"
     if isinstance(tree, exp.If):
@@ -73,6 +92,15 @@ def _spell_special(tree: exp.Expr) -> str:
     if isinstance(tree, exp.Case):
         return _spell_case(tree)
     return str(tree.sql("spark"))
+
+
+def _spell_pattern(tree: exp.Expr) -> str:
+    left, right = spell(tree.this), spell(tree.expression)
+    if isinstance(tree, exp.Like):
+        text = f"{left} LIKE {right}"
+    else:
+        text = f"{'ilike' if isinstance(tree, exp.ILike) else 'RLIKE'}({left}, {right})"
+    return f"(NOT {text})" if tree.args.get("negate") else text
 
 
 def _spell_case(tree: exp.Case) -> str:

@@ -91,6 +91,16 @@ def from_numbers(data: Numbers, type_: pa.DataType, valid: Mask | None = None) -
     return array if raw is type_ else array.view(type_)
 
 
+def may_have_nan(value: Value) -> bool:
+    """Whether a NaN is among the numbers; one under a null may count."""
+    if isinstance(value, pa.Scalar):
+        return True
+    if not len(value):
+        return False
+    data = np.frombuffer(value.buffers()[1], dtype=value.type.to_pandas_dtype())
+    return bool(np.isnan(data[value.offset : value.offset + len(value)]).any())
+
+
 def both_valid(length: int, *values: Value) -> Mask | None:
     """Where all operands are not null, or None if that is everywhere."""
     out: Mask | None = None

@@ -53,7 +53,7 @@ class Run:
         return len(self.slots)
 
     def _scaled(self, times: Ints) -> Ints:
-        """Times as integers from 0 to below the span, in the same order; all that are later than the last are one."""
+        """Times as integers below the span, in the same order; all later than the last are one."""
         if self._ranks is not None:
             return np.searchsorted(self._ranks, times)
         return np.clip(times, self.first, self.last + 1) - self.first

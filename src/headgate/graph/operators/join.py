@@ -104,7 +104,7 @@ class JoinState(State):
 
 @dataclass(frozen=True)
 class _New:
-    """The rows of one input's packet that can find partners (both key and time are there), by key and time."""
+    """The rows of one input's packet that can find partners: both key and time are there."""
 
     run: Run
     clock: Ints
@@ -270,11 +270,9 @@ class Join(Operator):
         batch = pa.RecordBatch.from_arrays(columns, schema=self.outputs[0])
         causes = np.concatenate([pairs.cause for pairs in found])
         partners = np.concatenate([pairs.partner for pairs in found])
+        # One integer for both: a call's rows times the numbers of those remembered is far below 2**63.
         first, span = int(partners.min()), int(partners.max() - partners.min()) + 1
-        if (int(causes.max()) + 1) * span < 1 << 62:
-            order = np.argsort(causes * span + (partners - first))
-        else:
-            order = np.lexsort((partners, causes))
+        order = np.argsort(causes * span + (partners - first))
         return batch.take(pa.array(order)), causes[order]
 
     def snapshot_schema(self) -> pa.Schema:

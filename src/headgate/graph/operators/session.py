@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.aggregates.base import distinct
-from headgate.graph.columns import Ints, Mask
+from headgate.graph.columns import Ints, Mask, lexical_order
 from headgate.graph.keys import grown
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.panes import Assignment, Closed
@@ -38,11 +38,7 @@ class _Points:
         return _Points(self.keys[order], self.times[order], self.kinds[order], self.owners[order])
 
     def order(self) -> Ints:
-        low = int(self.times.min())
-        span = int(self.times.max()) - low + 1
-        if (int(self.keys.max()) + 1) * span < 1 << 60:
-            return np.argsort((self.keys * span + (self.times - low)) * 3 + self.kinds)
-        return np.lexsort((self.kinds, self.times, self.keys))
+        return lexical_order([self.keys, self.times, self.kinds])
 
 
 @dataclass(slots=True)
@@ -198,7 +194,8 @@ class Sessions:
         gone = runs.olds != into
         merged = runs.olds[gone]
         self.alive[merged] = False
-        self._chain(group)
+        order = slice(None) if bool((runs.keys[1:] >= runs.keys[:-1]).all()) else np.argsort(runs.keys)
+        self._chain(group[order])
         if not len(merged):
             return Assignment(group[runs.of_row])
         return Assignment(group[runs.of_row], None, merged, into[gone])
@@ -211,13 +208,10 @@ class Sessions:
         self._next = grown(self._next, self.count, -1)
 
     def _chain(self, groups: Ints) -> None:
-        """Chain ``groups``, which are all sessions of their keys."""
+        """Chain ``groups``, which are all sessions of their keys, those of one key together."""
         if not len(groups):
             return
         slots = self._slot[groups]
-        if not bool((slots[1:] != slots[:-1]).all()) or len(np.unique(slots)) != len(slots):
-            order = np.argsort(slots, kind="stable")
-            groups, slots = groups[order], slots[order]
         same = slots[1:] == slots[:-1]
         self._next[groups[-1]] = -1
         self._next[groups[:-1]] = np.where(same, groups[1:], -1)
@@ -254,7 +248,8 @@ class Sessions:
         self._last[groups] = columns["last"].to_numpy()
         self.calendar.push(self._last[groups] + self.gap, groups)
         self._head = grown(self._head, int(slots.max()) + 1, -1)
-        self._chain(np.flatnonzero(self.alive[: self.count]))
+        live = np.flatnonzero(self.alive[: self.count])
+        self._chain(live[np.argsort(self._slot[live])])
         return groups
 
     def compacted(self, window: Window, groups: Ints, slots: Ints) -> Sessions:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
-from headgate.graph.columns import Ints, sort_keys
+from headgate.graph.columns import Ints, lexical_order, sort_keys
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_ordering
 from headgate.graph.operator import Kind, Operator, State
@@ -119,7 +119,7 @@ class Top(Operator):
         else:
             enough = np.arange(len(ends))
         keys = [*keys, rows.column(_SEQUENCE).to_numpy()]
-        order = enough[np.lexsort(tuple(key[enough] for key in reversed(keys)))]
+        order = enough[lexical_order([key[enough] for key in keys])]
         window = ends[order]
         rank = np.arange(len(order)) - np.searchsorted(window, window, side="left")
         return rows.take(pa.array(order[rank < self.n]))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Accumulators, Input, accumulator, evaluate
-from headgate.graph.columns import Ints, check_key, refuse_duplicates, sort_keys
+from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_aggregate
 from headgate.graph.keys import KeyIndex, grown
@@ -295,10 +295,10 @@ class WindowAggregate(Operator):
             causes.append(np.full(len(groups), tick, dtype=np.int64))
 
     def _batch(self, state: WindowState, closed: Closed, early: bool) -> tuple[pa.RecordBatch, Ints]:
-        """Results by (window end, key, window start), and their ends."""
+        """Results by (window end, key), which no two windows share, and their ends."""
         keys = state.keys.keys(closed.slots)
         by_key: list[Any] = [part for key in keys for part in sort_keys(key)]
-        order = np.lexsort((closed.starts, *reversed(by_key), closed.ends))
+        order = lexical_order([closed.ends, *by_key])
         columns = [
             *keys,
             time_array(closed.starts, self._time_type),
