@@ -27,7 +27,20 @@ def _choice(pattern: str, *parts: Texts) -> Texts:
 
 def _once(grow: Callable[[int], Texts]) -> Callable[[int], Texts]:
     """Makes the strategy of a depth once, and late: the grammar refers to itself many times."""
-    return functools.cache(lambda depth: st.deferred(lambda: grow(depth)))
+
+    @functools.cache
+    def strategy(depth: int) -> Texts:
+        @functools.cache
+        def grown() -> Texts:
+            return grow(depth)
+
+        @st.composite
+        def text(draw: st.DrawFn) -> str:
+            return draw(grown())
+
+        return text()
+
+    return strategy
 
 
 @_once

@@ -97,7 +97,7 @@ CASES: dict[str, list[str]] = {
         "log(2, num)", "log(num, dbl)", "pow(dbl, num)", "power(num, 2)", "pow(dbl, dbl2)",
         "mod(num, num2)", "pmod(num, num2)", "pmod(big, big2)", "pmod(dbl, dbl2)", "pmod(tiny, tiny2)",
         "negative(num)", "positive(num)", "div(num, num2)", "try_add(num, num2)", "try_subtract(big, big2)",
-        "try_multiply(big, big2)", "try_divide(num, num2)", "try_mod(num, num2)", "try_add(num / num2, 1)",
+        "try_multiply(big, big2)", "try_divide(num, num2)", "try_divide(big * big2, num)", "try_mod(num, num2)", "try_add(num / num2, 1)",
         "try_divide(money, money2)", "shiftleft(num, 3)", "shiftright(big, num)",
         "shiftrightunsigned(num, 1)", "bit_count(num)", "bit_count(tiny)", "floor(dbl)", "ceil(dbl)",
         "ceiling(real)", "floor(num)", "floor(money)", "ceil(exact)", "round(dbl)", "round(dbl, 1)",
@@ -109,7 +109,7 @@ CASES: dict[str, list[str]] = {
         "atan2(dbl, dbl2)", "hypot(num, dbl)", "e() * num", "pi() + num", "abs(digits)", "sqrt(money)",
     ],
     "strings": [
-        "upper(text)", "ucase(text)", "lower(text)", "lcase(text)", "initcap(text)", "trim(text)",
+        "upper(text)", "lower(upper(text))", "ucase(text)", "lower(text)", "lcase(text)", "initcap(text)", "trim(text)",
         "ltrim(text)", "rtrim(text)", "btrim(text)", "trim('a', text)", "ltrim('a ', text)",
         "rtrim('cx', text)", "btrim(text, 'a')", "trim(BOTH 'a' FROM text)", "trim(LEADING FROM text)",
         "length(text)", "len(text)", "char_length(text)", "character_length(text)", "octet_length(text)",

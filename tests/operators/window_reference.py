@@ -137,8 +137,9 @@ def running(rows: list[Row], keys: list[str], fold: Fold, expire: int | None = N
     for row in rows:
         key = key_order(tuple(row[k] for k in keys))
         now.advance(row.get("ts"))
-        if expire is not None and seen.get(key) is not None and now.maximum - seen[key] >= expire:
-            kept.pop(key)
+        last = seen.get(key)
+        if expire is not None and now.maximum is not None and (last is None or now.maximum - last > expire):
+            kept.pop(key, None)
         kept.setdefault(key, []).append(row)
         seen[key] = now.maximum
         results.append(fold(kept[key]))

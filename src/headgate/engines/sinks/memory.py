@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate.engines.sinks.base import Sink, Writer
 from headgate.errors import SinkError
+from headgate.graph.rows import to_rows
 
 
 class ListSink(Sink):
@@ -26,7 +27,7 @@ class _ListWriter(Writer):
         self._rows = rows
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._rows.extend(batch.to_pylist())
+        self._rows.extend(to_rows(batch))
 
 
 class FunctionSink(Sink):

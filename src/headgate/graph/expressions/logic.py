@@ -197,18 +197,20 @@ def _nvl2(call: Call) -> Node:
     return conditional([(test, call.args[1])], call.args[2], call.text, "nvl2()")
 
 
+def null_if(node: Node, other: Node, text: str) -> Node:
+    """The node, but null where it equals another."""
+    same = compare("=", node, other, text)
+    return conditional([(same, null_of(node.type))], node, text, "nullif()")
+
+
 @function("nullif", args=2)
 def _nullif(call: Call) -> Node:
-    left, right = call.args
-    same = compare("=", left, right, call.text)
-    return conditional([(same, null_of(left.type))], left, call.text, "nullif()")
+    return null_if(call.args[0], call.args[1], call.text)
 
 
 @function("nullifzero", args=1)
 def _nullifzero(call: Call) -> Node:
-    zero = constant(pa.scalar(0, t.INT), "0", literal=True)
-    same = compare("=", call.args[0], zero, call.text)
-    return conditional([(same, null_of(call.args[0].type))], call.args[0], call.text, "nullifzero()")
+    return null_if(call.args[0], constant(pa.scalar(0, t.INT), "0", literal=True), call.text)
 
 
 @function("zeroifnull", args=1)

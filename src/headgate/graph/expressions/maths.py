@@ -13,6 +13,7 @@ from headgate.errors import ExpressionError
 from headgate.graph.expressions import arithmetic, decimals
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.casts import implicit
+from headgate.graph.expressions.logic import null_if
 from headgate.graph.expressions.node import (
     FallibleKernel,
     Kernel,
@@ -191,7 +192,12 @@ def _try(name: str, operator: str) -> None:
     def build(call: Call) -> Node:
         if any(not t.is_numeric(n.type) and n.type not in (t.NULL, t.STRING) for n in call.args):
             raise call.mismatch("two numbers")
-        return forgiving(arithmetic.arithmetic(operator, call.args[0], call.args[1], call.text))
+        left, right = call.args
+        if operator in ("/", "%") and t.is_numeric(right.type):
+            # Where the divisor is zero, Spark does not evaluate the dividend.
+            zero = constant(pa.scalar(0, t.INT), "0", literal=True)
+            right = null_if(right, zero, call.text).spelled(right.text)
+        return forgiving(arithmetic.arithmetic(operator, left, right, call.text))
 
     function(name, args=2)(build)
 

@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from headgate.errors import BadRow, OperatorError, PipelineError, nearest
 from headgate.graph.packet import Indices, Packet
+from headgate.graph.rows import to_rows
 
 Row = dict[str, Any]
 
@@ -198,7 +199,7 @@ def map_rows(packet: Packet, call: Callable[[int, Row], Any], schema: pa.Schema,
     results: list[Row] = []
     counts: list[int] = []
     serials = packet.order.serials
-    for place, row in enumerate(packet.batch.to_pylist()):
+    for place, row in enumerate(to_rows(packet.batch)):
         try:
             rows = rows_of(call(place, row), label, int(serials[place]))
         except OperatorError:

@@ -148,7 +148,10 @@ class KeyedProcessState(State):
         """The slots whose state has not expired."""
         slots = np.fromiter(self.values, dtype=np.int64, count=len(self.values))
         expire = self._operator.expire
-        return slots if expire is None else slots[self.clock.maximum - self.seen[slots] <= expire]
+        if expire is None:
+            return slots
+        seen = self.seen[slots]
+        return slots[(self.clock.maximum - seen < expire) | (seen == NEVER)]
 
     def forget(self) -> None:
         """Drop expired keys, now and then."""
@@ -196,6 +199,8 @@ class KeyedProcess(Operator):
             check_key(schema.field(name), "process: key")
         self.key_types = [schema.field(name).type for name in self.keys]
         self.expire = None if expire is None else parse_duration(expire, "process: expire")
+        if self.expire == 0:
+            raise PipelineError("process: expire= must be more than zero.")
         self.on: str | None = None
         if on is not None:
             [self.on] = require_columns(schema, [on], "process: on")
@@ -228,7 +233,8 @@ class KeyedProcess(Operator):
             slot = where[place]
             if expire is not None:
                 time = now[place]
-                if time - seen[slot] > expire:
+                # A key seen before time began (its times were null) is as old as the next time it is seen.
+                if time - seen[slot] >= expire and seen[slot] > NEVER:
                     values.pop(slot, None)
                 seen[slot] = time
             if slot not in values:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.errors import PipelineError
 from headgate.graph.aggregates import evaluate
-from headgate.graph.aggregates.running import running_state, scan_all
+from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
 from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
 from headgate.graph.durations import parse_duration
@@ -36,8 +36,8 @@ class RunningState(State):
         self.seen: Ints = np.full(0, NEVER, dtype=np.int64)
         """Time when the key was last seen."""
         self.present = np.zeros(0, dtype=np.bool_)
-        """Slots that hold something: not expired, as far as anyone has looked."""
-        self.dead = 0
+        """Slots that hold something: ``live`` of them have not expired, as far as anyone has looked."""
+        self.live = 0
         self.calendar = Calendar()
 
     def grow(self) -> None:
@@ -50,8 +50,8 @@ class RunningState(State):
         """Note that ``slots`` were seen, at ``times``."""
         fresh = slots[~self.present[slots]]
         self.present[fresh] = True
+        self.live += len(fresh)
         if times is not None and self._operator.expire is not None:
-            self.dead -= int((self.seen[fresh] > NEVER).sum())
             self.seen[slots] = times
             self.calendar.push(self.seen[fresh] + self._operator.expire, fresh)
 
@@ -60,16 +60,15 @@ class RunningState(State):
         expire = self._operator.expire
         if expire is None:
             return
-        _, slots = self.calendar.pop(self.clock.now)
+        _, slots = self.calendar.pop(self.clock.now - 1)
         ends = self.seen[slots] + expire
-        # A key that was seen since it was entered is entered again; one seen before time began waits.
-        stays = (ends > self.clock.now) | (self.seen[slots] == NEVER)
-        self.calendar.push(np.maximum(ends[stays], self.clock.now + 1), slots[stays])
+        # A key that was seen since it was entered is entered again.
+        stays = ends >= self.clock.now
+        self.calendar.push(ends[stays], slots[stays])
         self.present[slots[~stays]] = False
-        self.dead += int((~stays).sum())
-        if self.dead > max(_FEW, len(self.keys) // 2):
-            live = np.flatnonzero(self.present[: len(self.keys)])
-            self._keep(live)
+        self.live -= int((~stays).sum())
+        if len(self.keys) - self.live > max(_FEW, len(self.keys) // 2):
+            self._keep(np.flatnonzero(self.present[: len(self.keys)]))
 
     def _keep(self, live: Ints) -> None:
         due, entered = self.calendar.entries()
@@ -87,7 +86,6 @@ class RunningState(State):
         self.seen[holes] = NEVER
         self.calendar = Calendar()
         self.calendar.push(due, moved[entered])
-        self.dead = 0
 
     def snapshot(self) -> pa.Table:
         slots = np.flatnonzero(self.present[: len(self.keys)])
@@ -110,6 +108,7 @@ class RunningState(State):
                 slots, {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
             )
         self.present[slots] = True
+        self.live += len(slots)
         self.seen[slots] = columns["seen"].to_numpy()
         if self._operator.expire is not None:
             self.calendar.push(self.seen[slots] + self._operator.expire, slots)
@@ -118,8 +117,8 @@ class RunningState(State):
 class Running(Operator):
     """Adds running aggregates to every row.
 
-    With ``expire``, a key that was not seen for that much event time (of the whole stream, as it stood when
-    the key's last row came, up to and including the row at hand) starts afresh.
+    With ``expire``, a key that was not seen for more than that much event time (of the whole stream, from
+    when the key's last row came up to and including the row at hand) starts afresh.
     """
 
     kind = Kind.KEYED
@@ -140,6 +139,7 @@ class Running(Operator):
         self._key_columns = [schema.get_field_index(name) for name in self.keys]
         for place in self._key_columns:
             check_key(schema.field(place), "running")
+        self.keys_by_input = (self.keys,)
         self.key_types = [schema.field(place).type for place in self._key_columns]
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
@@ -178,7 +178,7 @@ class Running(Operator):
         slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
         state.grow()
         order = stable_order(slots)
-        times, maximum, segments = None, NEVER, None
+        times, maximum = None, NEVER
         if self._time_column is not None and self.expire is not None:
             passage = state.clock.pass_by(packet, self._time_column)
             times, maximum = np.maximum(passage.before, passage.times)[order], passage.maximum
@@ -203,4 +203,4 @@ class Running(Operator):
         first = np.ones(len(slots), dtype=np.bool_)
         first[1:] = slots[1:] != slots[:-1]
         before[first] = state.seen[slots[first]]
-        return (times - before >= expire) & (before > NEVER)
+        return times - before > expire

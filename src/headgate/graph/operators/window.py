@@ -15,130 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
-from headgate.graph.aggregates import Accumulators, Input, accumulator, evaluate
+from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_aggregate
-from headgate.graph.keys import KeyIndex, grown
-from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators.panes import Closed, Panes, joined
 from headgate.graph.operators.session import Sessions
-from headgate.graph.operators.snapshots import column, marked, marks
+from headgate.graph.operators.snapshots import marks
+from headgate.graph.operators.window_state import WindowState, sliced
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.schema import require_columns
-from headgate.graph.time import NEVER, Clock, Passage, time_array, time_column, window_time
+from headgate.graph.time import NEVER, Passage, time_array, time_column, window_time
 from headgate.graph.windows import Window
 
-_FEW = 1024
 _Batches = list[pa.RecordBatch]
-
-
-class WindowState(State):
-    """Open windows: keys, groups of rows, and what is accumulated for each group."""
-
-    def __init__(self, operator: WindowAggregate) -> None:
-        self._operator = operator
-        self.late = 0
-        self.seen = 0
-        self.clock = Clock(operator.window.lateness)
-        self.keys = KeyIndex(operator.key_types)
-        self.groups = operator.new_groups()
-        self.accumulators = Accumulators(operator.aggregates)
-        self.changed = np.zeros(0, dtype=np.bool_)
-        """Groups that have changed since their last early result."""
-        self.changes: list[Ints] = []
-        self.dead = 0
-
-    def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
-        """Fold in rows that are not late."""
-        assignment = self.groups.assign(slots, times, before)
-        groups, rows = assignment.groups, assignment.rows
-        self.accumulators.grow(self.groups.count)
-        if assignment.merged is not None and assignment.into is not None:
-            self.accumulators.merge(assignment.into, self.accumulators, assignment.merged)
-            self.dead += len(assignment.merged)
-        if rows is not None:
-            inputs = [_expanded(given, rows, len(slots)) for given in inputs]
-            sequence = sequence[rows]
-        self.accumulators.update(groups, inputs, sequence)
-        if self._operator.early is not None and len(groups):
-            self.changed = grown(self.changed, self.groups.count, False)
-            fresh = np.unique(groups[~self.changed[groups]])
-            self.changed[fresh] = True
-            self.changes.append(fresh)
-
-    def close(self, now: int) -> Closed:
-        closed = self.groups.close(now)
-        self.dead += len(closed.dropped)
-        return closed
-
-    def take_changed(self) -> Ints:
-        """The open groups that changed since this was last asked."""
-        groups = np.concatenate([np.zeros(0, dtype=np.int64), *self.changes])
-        self.changes.clear()
-        self.changed[groups] = False
-        live: Ints = groups[self.groups.alive[groups]]
-        return live
-
-    def tidy(self) -> None:
-        """Forget closed groups, and keys without open groups, once they are more than half."""
-        if self.dead <= max(_FEW, self.groups.count // 2):
-            return
-        live = np.flatnonzero(self.groups.alive[: self.groups.count])
-        slots = self.groups.slots(live)
-        used = np.unique(slots)
-        if 2 * len(used) < len(self.keys):
-            self.keys, moved = self.keys.retain(used)
-            slots = moved[np.searchsorted(used, slots)]
-        changed = self.changed[live] if self._operator.early is not None else self.changed
-        self.groups = self.groups.compacted(self._operator.window, live, slots)
-        self.accumulators = self.accumulators.take(live)
-        self.changed, self.changes = changed, [np.flatnonzero(changed)]
-        self.dead = 0
-
-    def snapshot(self) -> pa.Table:
-        groups, columns = self.groups.snapshot()
-        keys = self.keys.keys(self.groups.slots(groups))
-        changed = grown(self.changed, self.groups.count, False)[groups]
-        columns = columns | {"changed": pa.array(changed)} | self.accumulators.snapshot(groups)
-        names = [*self._operator.keys, *(f"state.{name}" for name in columns)]
-        table = pa.Table.from_arrays([*keys, *columns.values()], names=names)
-        return marked(table, self.clock.maximum, self.seen, self.late)
-
-    def load(self, table: pa.Table) -> None:
-        """Add the groups of a snapshot."""
-        keys = [column(table, name) for name in self._operator.keys]
-        columns = {
-            name.removeprefix("state."): column(table, name) for name in table.column_names[len(keys) :]
-        }
-        groups = self.groups.restore(self.keys.slots(keys, table.num_rows), columns)
-        self.accumulators.grow(self.groups.count)
-        self.accumulators.restore(groups, columns)
-        self.changed = grown(self.changed, self.groups.count, False)
-        fresh = groups[columns["changed"].to_numpy(zero_copy_only=False)]
-        self.changed[fresh] = True
-        self.changes.append(fresh)
-
-
-def _expanded(given: Input, rows: Ints, count: int) -> Input:
-    """An aggregate's input where row i of the new rows is row ``rows[i]`` of the old."""
-    chosen, values = given
-    if chosen is None:
-        return None, None if values is None else values.take(pa.array(rows))
-    place = np.full(count, -1, dtype=np.int64)
-    place[chosen] = np.arange(len(chosen))
-    places = place[rows]
-    kept = np.flatnonzero(places >= 0)
-    return kept, None if values is None else values.take(pa.array(places[kept]))
-
-
-def _sliced(given: Input, start: int, end: int) -> Input:
-    """An aggregate's input for the rows from ``start`` to ``end``."""
-    rows, values = given
-    if rows is None:
-        return None, None if values is None else values.slice(start, end - start)
-    low, high = np.searchsorted(rows, [start, end])
-    return rows[low:high] - start, None if values is None else values.slice(low, high - low)
 
 
 class WindowAggregate(Operator):
@@ -160,6 +51,7 @@ class WindowAggregate(Operator):
     ) -> None:
         what = f"{window.kind} window"
         self.keys = tuple(require_columns(schema, keys, f"{what}: key"))
+        self.keys_by_input = (self.keys,)
         self.window = window
         if not self.keys:
             self.kind = Kind.STATEFUL  # type: ignore[misc]
@@ -218,10 +110,7 @@ class WindowAggregate(Operator):
         except BadRow as bad:
             raise BadRow(str(bad), bad.index if rows is None else int(rows[bad.index])) from bad
         state.late += len(late_rows)
-        if not len(late_rows):
-            late_packet = packet.slice(0, 0)
-        else:
-            late_packet = packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)
+        late_packet = packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)
         slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
         results, causes = self._pass(state, passage, rows, slots, inputs)
         state.seen += len(packet)
@@ -244,23 +133,20 @@ class WindowAggregate(Operator):
         causes: list[Ints] = []
         start = 0
         for tick in self._crossings(state, passage):
-            if tick + 1 == len(passage.after):
-                end = len(slots) if place is None else int(np.searchsorted(place, tick, side="right"))
-            else:
-                end = tick + 1 if place is None else int(np.searchsorted(place, tick, side="right"))
+            end = tick + 1 if place is None else int(np.searchsorted(place, tick, side="right"))
             part = slice(start, end)
             state.add(
                 slots[part],
                 times[part],
                 before[part],
-                [_sliced(i, start, end) for i in inputs],
+                [sliced(i, start, end) for i in inputs],
                 sequence[part],
             )
             start = end
             self._emit(state, int(passage.after[tick]), passage, batches, causes)
             self._emit_early(state, tick, batches, causes)
         if start:
-            inputs = [_sliced(i, start, len(slots)) for i in inputs]
+            inputs = [sliced(i, start, len(slots)) for i in inputs]
         state.add(slots[start:], times[start:], before[start:], inputs, sequence[start:])
         self._emit(state, passage.end(state.clock.now), passage, batches, causes)
         return _stacked(batches, causes, self.outputs[0])
