@@ -60,6 +60,9 @@ class BadRow(OperatorError):
         super().__init__(message)
         self.index = index
 
+    def __reduce__(self) -> tuple[type[BadRow], tuple[str, int]]:
+        return BadRow, (str(self), self.index)
+
 
 class RunError(HeadgateError):
     """Every query of a run failed."""

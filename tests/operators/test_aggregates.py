@@ -104,8 +104,12 @@ def test_average_of_decimals_rounds_half_up() -> None:
 
 
 def test_floats() -> None:
-    groups = Groups("sum(f) AS a", "avg(f) AS b", "min(f) AS c", "max(f) AS d", "stddev_pop(f) AS e", "variance(f) AS h")
-    groups.add([{"g": 0, "f": 1.5}, {"g": 0, "f": 2.5}, {"g": 1, "f": math.nan}, {"g": 1, "f": 9.0}, {"g": 2}])
+    groups = Groups(
+        "sum(f) AS a", "avg(f) AS b", "min(f) AS c", "max(f) AS d", "stddev_pop(f) AS e", "variance(f) AS h"
+    )
+    groups.add(
+        [{"g": 0, "f": 1.5}, {"g": 0, "f": 2.5}, {"g": 1, "f": math.nan}, {"g": 1, "f": 9.0}, {"g": 2}]
+    )
     a, b, c, d, e, h = groups.results(0, 1, 2, 3)
     assert (a[0], b[0], c[:2], d[0], e[0], h[0]) == (4.0, 2.0, [1.5, 9.0], 2.5, 0.5, 0.5)
     assert math.isnan(a[1])
@@ -141,9 +145,17 @@ def test_percentiles_are_exact_while_values_are_few() -> None:
 
 def test_collect_list_keeps_the_order_of_arrival_over_merges() -> None:
     groups = Groups("collect_list(s) AS l", "first(s) AS f", "last(s) AS z", "min(s) AS a", "max(s) AS b")
-    groups.add([{"g": 1, "s": "b"}, {"g": 0, "s": "a"}, {"g": 1}]).add([{"g": 1, "s": "d"}, {"g": 0, "s": "c"}])
+    groups.add([{"g": 1, "s": "b"}, {"g": 0, "s": "a"}, {"g": 1}]).add(
+        [{"g": 1, "s": "d"}, {"g": 0, "s": "c"}]
+    )
     groups.state.merge(np.array([0]), groups.state, np.array([1]))
-    assert groups.results(0, 2) == [[["b", "a", "d", "c"], []], ["b", None], ["c", None], ["a", None], ["d", None]]
+    assert groups.results(0, 2) == [
+        [["b", "a", "d", "c"], []],
+        ["b", None],
+        ["c", None],
+        ["a", None],
+        ["d", None],
+    ]
 
 
 def test_a_filter_protects_rows_and_a_bad_one_is_named_by_its_place() -> None:

@@ -26,11 +26,15 @@ TYPES: dict[pa.DataType, Any] = {
     pa.string(): st.sampled_from(["", "a", "ab", "é", "a longer word than eight bytes"]),
     pa.binary(): st.binary(max_size=2),
     pa.date32(): st.dates(datetime.date(1969, 12, 30), datetime.date(1970, 1, 3)),
-    pa.timestamp("us"): st.sampled_from([datetime.datetime(1960, 1, 1), datetime.datetime(2020, 1, 1, 1, 1, 1, 1)]),
+    pa.timestamp("us"): st.sampled_from(
+        [datetime.datetime(1960, 1, 1), datetime.datetime(2020, 1, 1, 1, 1, 1, 1)]
+    ),
     pa.bool_(): st.booleans(),
     pa.float64(): st.sampled_from([0.0, -0.0, math.nan, -math.nan, 1.5, math.inf, -1.5]),
     pa.decimal128(10, 2): st.decimals(-5, 5, places=2, allow_nan=False),
-    pa.decimal128(30, 2): st.sampled_from([decimal.Decimal("1.00"), decimal.Decimal("-123456789012345678901.25")]),
+    pa.decimal128(30, 2): st.sampled_from(
+        [decimal.Decimal("1.00"), decimal.Decimal("-123456789012345678901.25")]
+    ),
 }
 
 
@@ -63,7 +67,9 @@ def test_an_index_agrees_with_a_dict(given_: Any) -> None:
         for row, slot in zip(rows, slots.tolist(), strict=True):
             assert slot_of.setdefault(tuple(map(same_key, row)), slot) == slot
         keys = [c.to_pylist() for c in index.keys(slots)]
-        assert [tuple(map(same_key, k)) for k in zip(*keys, strict=True)] == [tuple(map(same_key, r)) for r in rows]
+        assert [tuple(map(same_key, k)) for k in zip(*keys, strict=True)] == [
+            tuple(map(same_key, r)) for r in rows
+        ]
     assert len(set(slot_of.values())) == len(slot_of)
     assert max(slot_of.values(), default=-1) < len(index)
 
@@ -133,7 +139,9 @@ def test_width_does_not_matter() -> None:
 
 def test_buckets_are_even() -> None:
     for keys in [pa.array(np.arange(20_000)), pa.array([f"user-{i}" for i in range(20_000)])]:
-        sizes = np.bincount(buckets(pa.RecordBatch.from_arrays([keys], names=["k"]), ["k"], 100), minlength=100)
+        sizes = np.bincount(
+            buckets(pa.RecordBatch.from_arrays([keys], names=["k"]), ["k"], 100), minlength=100
+        )
         assert sizes.min() > 120
         assert sizes.max() < 280
 

@@ -56,7 +56,9 @@ FOLD = together(
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 
 
-def outcome(operator: Running, packets: list[Packet], interrupt: int | None = None, split: int = 1) -> list[Any]:
+def outcome(
+    operator: Running, packets: list[Packet], interrupt: int | None = None, split: int = 1
+) -> list[Any]:
     state, rows = operator.open(), []
     for place, packet in enumerate(packets):
         if place == interrupt:
@@ -99,7 +101,9 @@ def test_snapshot_and_restore_change_nothing(
 def test_buckets_that_are_told_of_time_give_the_same(rows: Any, at: Any, expire: int) -> None:
     operator = Running(SCHEMA, ["k"], AGGREGATES, expire=expire / 1e6, on="ts")
     (found,) = partitioned(operator, packets_of(rows, cuts(at, len(rows))), 3)
-    assert_same([v[len(SCHEMA) :] for _, v in sorted(found, key=lambda r: r[0])], running(rows, ["k"], FOLD, expire))
+    assert_same(
+        [v[len(SCHEMA) :] for _, v in sorted(found, key=lambda r: r[0])], running(rows, ["k"], FOLD, expire)
+    )
 
 
 def test_long_segments_and_many_keys() -> None:
@@ -135,7 +139,10 @@ def test_moments_survive_an_outlier() -> None:
 
 def test_sums_are_exact_and_their_overflow_is_a_bad_row() -> None:
     big = 2**62
-    rows = [{"k": k, "s": None, "ts": 0, "x": x, "f": None} for k, x in [(1, big), (2, -big), (1, big - 1), (2, -big)]]
+    rows = [
+        {"k": k, "s": None, "ts": 0, "x": x, "f": None}
+        for k, x in [(1, big), (2, -big), (1, big - 1), (2, -big)]
+    ]
     operator = Running(SCHEMA, ["k"], ["sum(x) AS total"])
     found = outcome(operator, packets_of(rows, [0, 2, 4]))
     assert found == [(big,), (-big,), (2**63 - 1,), (-(2**63),)]
@@ -143,7 +150,9 @@ def test_sums_are_exact_and_their_overflow_is_a_bad_row() -> None:
     operator.process(packets_of(rows, [0, 4]), state)
     over = [*rows[:2], rows[0] | {"x": 1}]
     with pytest.raises(BadRow) as bad:
-        operator.process([Packet(batch_of([rows[0] | {"x": -5}, over[2] | {"x": 9}]), Order(0, 0.0, 2))], state)
+        operator.process(
+            [Packet(batch_of([rows[0] | {"x": -5}, over[2] | {"x": 9}]), Order(0, 0.0, 2))], state
+        )
     assert bad.value.index == 1
     after = operator.process([Packet(batch_of([rows[0] | {"x": -5}]), Order(0, 0.0, 1))], state)[0]
     assert after.batch.column("total").to_pylist() == [2**63 - 6], "a bad row changes nothing"
@@ -155,7 +164,11 @@ def test_decimals() -> None:
     rows = [{"k": 1, "d": one, "w": wide}, {"k": 1, "d": None, "w": None}, {"k": 1, "d": one, "w": wide}]
     operator = Running(schema, ["k"], ["sum(d) AS s", "sum(w) AS t", "max(d) AS m", "min(w) AS n"])
     found = outcome(operator, packets_of(rows, [0, 1, 3], schema))
-    assert found == [(one, wide, one, wide), (one, wide, one, wide), (decimal.Decimal("199999999.98"), decimal.Decimal("-199999999999999999999999999.98"), one, wide)]
+    assert found == [
+        (one, wide, one, wide),
+        (one, wide, one, wide),
+        (decimal.Decimal("199999999.98"), decimal.Decimal("-199999999999999999999999999.98"), one, wide),
+    ]
     assert operator.outputs[0].field("s").type == pa.decimal128(20, 2)
 
 

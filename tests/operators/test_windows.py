@@ -73,7 +73,12 @@ def check(
 
 any_window = st.one_of(
     st.builds(lambda s, l: micros("tumbling", s, s, l), st.integers(1, 12), st.integers(0, 8)),
-    st.builds(lambda s, e, l: micros("sliding", s, min(e, s), l), st.integers(1, 12), st.integers(1, 12), st.integers(0, 8)),
+    st.builds(
+        lambda s, e, l: micros("sliding", s, min(e, s), l),
+        st.integers(1, 12),
+        st.integers(1, 12),
+        st.integers(0, 8),
+    ),
     st.builds(lambda g, l: micros("session", g, g, l), st.integers(1, 8), st.integers(0, 8)),
 )
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
@@ -130,7 +135,14 @@ def test_early_results(rows: Any, at: Any, window: Window, early: int) -> None:
 
 
 @quick
-@given(row_lists(), some_cuts, any_window, st.integers(0, 5), st.sampled_from([1, 3]), st.none() | st.integers(1, 9))
+@given(
+    row_lists(),
+    some_cuts,
+    any_window,
+    st.integers(0, 5),
+    st.sampled_from([1, 3]),
+    st.none() | st.integers(1, 9),
+)
 def test_snapshot_and_restore_change_nothing(
     rows: Any, at: Any, window: Window, interrupt: int, split: int, early: int | None
 ) -> None:
@@ -139,7 +151,9 @@ def test_snapshot_and_restore_change_nothing(
 
 @quick
 @given(row_lists(), some_cuts, any_window, st.none() | st.integers(1, 9))
-def test_buckets_that_are_told_of_time_give_the_same(rows: Any, at: Any, window: Window, early: int | None) -> None:
+def test_buckets_that_are_told_of_time_give_the_same(
+    rows: Any, at: Any, window: Window, early: int | None
+) -> None:
     operator = WindowAggregate(SCHEMA, ["k"], window, SIMPLE, None if early is None else early / 1e6)
     results, late = partitioned(operator, packets_of(rows, cuts(at, len(rows))), 3)
     right, late_right = expected(rows, window, ["k"], SIMPLE_FOLD, early)
@@ -153,7 +167,10 @@ def test_buckets_that_are_told_of_time_give_the_same(rows: Any, at: Any, window:
 
 
 def test_results_of_one_tuple_leave_by_window_end_and_key() -> None:
-    rows = [{"k": k, "s": None, "ts": t, "x": 1, "f": None} for k, t in [(2, 1), (1, 1), (None, 1), (1, 11), (0, 99)]]
+    rows = [
+        {"k": k, "s": None, "ts": t, "x": 1, "f": None}
+        for k, t in [(2, 1), (1, 1), (None, 1), (1, 11), (0, 99)]
+    ]
     operator = WindowAggregate(SCHEMA, ["k"], micros("tumbling", 10, 10, 0), ["count(*) AS n"])
     results, _ = run(operator, packets_of(rows, [0, 5]))
     assert [(cause, values[0], values[2]) for cause, values in results] == [

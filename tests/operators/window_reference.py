@@ -18,7 +18,8 @@ Fold = Callable[[list[Row]], tuple[Any, ...]]
 def key_order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Ascending, nulls first, NaN last."""
     return tuple(
-        (0, 0, 0) if k is None else (1, 1, 0) if isinstance(k, float) and math.isnan(k) else (1, 0, k) for k in key
+        (0, 0, 0) if k is None else (1, 1, 0) if isinstance(k, float) and math.isnan(k) else (1, 0, k)
+        for k in key
     )
 
 
@@ -41,7 +42,13 @@ class Now:
 
 
 def windows(
-    rows: list[Row], keys: list[str], size: int, every: int, lateness: int, fold: Fold, early: int | None = None
+    rows: list[Row],
+    keys: list[str],
+    size: int,
+    every: int,
+    lateness: int,
+    fold: Fold,
+    early: int | None = None,
 ) -> tuple[list[Result], list[int]]:
     """Tumbling and sliding windows: results, and the rows that came late."""
     now = Now(lateness)
@@ -111,7 +118,9 @@ def sessions(
         else:
             key = tuple(row[k] for k in keys)
             mine = [
-                s for s in open_ if key_order(s[0]) == key_order(key) and bounds(s)[0] - gap < time < bounds(s)[1]
+                s
+                for s in open_
+                if key_order(s[0]) == key_order(key) and bounds(s)[0] - gap < time < bounds(s)[1]
             ]
             session = (key, [(index, row), *(m for s in mine for m in s[1])])
             open_ = [s for s in open_ if not any(s is m for m in mine)] + [session]
@@ -191,7 +200,9 @@ def aggregate(text: str) -> Fold:
         "count": lambda rows: len(values(rows)),
         "distinct": lambda rows: len({key_order((v,)) for v in values(rows)}),
         "sum": lambda rows: sum(values(rows)) if values(rows) else None,
-        "positive": lambda rows: sum(v for v in values(rows) if v > 0) if any(v > 0 for v in values(rows)) else None,
+        "positive": lambda rows: (
+            sum(v for v in values(rows) if v > 0) if any(v > 0 for v in values(rows)) else None
+        ),
         "avg": lambda rows: sum(values(rows)) / len(values(rows)) if values(rows) else None,
         "min": lambda rows: min(values(rows), key=lambda v: key_order((v,))) if values(rows) else None,
         "max": lambda rows: max(values(rows), key=lambda v: key_order((v,))) if values(rows) else None,
@@ -201,7 +212,9 @@ def aggregate(text: str) -> Fold:
         "first_known": lambda rows: (values(rows) or [None])[0],
         "last_known": lambda rows: (values(rows) or [None])[-1],
         "list": values,
-        "median": lambda rows: sorted(values(rows))[math.ceil(0.5 * len(values(rows))) - 1] if values(rows) else None,
+        "median": lambda rows: (
+            sorted(values(rows))[math.ceil(0.5 * len(values(rows))) - 1] if values(rows) else None
+        ),
     }
     function = functions[name]
     return lambda rows: (function(rows),)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
-import pickle
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st

@@ -41,6 +41,8 @@ class Entry:
     last: float = 0.0
     """When it last had something."""
     idle: bool = False
+    ended_at: int | None = None
+    """The serial from which on it is known to have ended."""
 
 
 class Admission:
@@ -113,6 +115,8 @@ class Admission:
             found = None
         if found is None:
             entry.ended = True
+            if entry.live or len(self.entries) == 1:
+                entry.ended_at = self.next_serial
             entry.reader.close()
         return found
 
@@ -166,6 +170,9 @@ class Admission:
         for _ in range(wanted // TURN):
             for place in places:
                 rows = min(TURN, self._buffers[place].rows - counts[place])
+                if rows < TURN and self.entries[place].ended_at is None:
+                    # Known at its own turn, so that it does not depend on how much is read at a time.
+                    self.entries[place].ended_at = self.next_serial + rows
                 if rows:
                     starts[place].append(self.next_serial)
                     lengths[place].append(rows)

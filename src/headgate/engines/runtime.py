@@ -290,14 +290,18 @@ class Runtime:
         return [output for output in self.outputs if isinstance(output.inbox, Merge)]
 
     def _set_idle_inputs(self, live: LiveBox) -> None:
-        """An input whose sources have all ended or fallen idle does not hold time back."""
-        if hasattr(live.state, "idle"):
-            entries = self.admission.entries
-            live.state.idle = {
-                port
-                for port, sources in enumerate(live.port_sources)
-                if all(entries[source].idle or entries[source].ended for source in sources)
-            }
+        """An input whose sources have all ended or fallen idle does not hold a join's time back."""
+        if not hasattr(live.state, "idle"):
+            return
+        for port, places in enumerate(live.port_sources):
+            sources = [self.admission.entries[place] for place in places]
+            ends = [source.ended_at for source in sources if source.ended_at is not None]
+            if len(ends) == len(sources):
+                live.state.ended[port] = max(ends)
+            elif all(source.idle or source.ended_at is not None for source in sources):
+                live.state.idle.add(port)
+            else:
+                live.state.idle.discard(port)
 
     @property
     def done(self) -> bool:

@@ -25,12 +25,12 @@ _LAST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 
 def _values(column: pa.Array) -> list[Any]:
     if not (pt.is_timestamp(column.type) and column.type.unit == "us" and column.type.tz in (None, "UTC")):
-        return column.to_pylist()
+        return list(column.to_pylist())
     if column.null_count or not len(column):
-        return column.to_pylist()
+        return list(column.to_pylist())
     times = column.cast(pa.int64()).to_numpy().view("datetime64[us]")
     if times.min() < _FIRST or times.max() > _LAST:
-        return column.to_pylist()
+        return list(column.to_pylist())
     moments = times.astype(object).tolist()
     if column.type.tz is None:
         return list(moments)

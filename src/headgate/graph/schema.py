@@ -140,15 +140,3 @@ def _find(schema: pa.Schema, name: str, what: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) if names else "no columns"
-
-
-def event_time(schema: pa.Schema, name: str, what: str) -> str:
-    """``name`` as ``schema`` spells it, if it is a timestamp."""
-    column = _find(schema, name, what)
-    type_ = schema.field(column).type
-    if not pt.is_timestamp(type_):
-        raise PipelineError(
-            f"{what}: column '{column}' is {type_}, but event time must be a timestamp; "
-            f'cast it first, e.g. .with_columns("CAST({column} AS TIMESTAMP) AS {column}").'
-        )
-    return column

@@ -197,12 +197,13 @@ def from_fractional(source: pa.DataType, target: pa.DataType) -> FallibleKernel:
         context = py.Context(prec=400, rounding=py.ROUND_HALF_UP)
         quantum = py.Decimal(1).scaleb(-target.scale)
         texts = [
-            py.Decimal(repr(x.item())).quantize(quantum, context=context) if k and abs(x) < 1e60 else None
+            py.Decimal(repr(x.item())).quantize(quantum, context=context)
+            if k and abs(float(x)) < 1e38
+            else None
             for x, k in zip(data, keep, strict=True)
         ]
-        huge = keep & (np.abs(np.where(finite, data, 0)) >= 1e38)
-        bad_digits = [None if h else d for d, h in zip(texts, huge, strict=True)]
-        out, bad = fit(pa.array(bad_digits, pa.decimal256(76, target.scale)), target)
+        huge = keep & (np.abs(np.where(finite, data, 0).astype(np.float64)) >= 1e38)
+        out, bad = fit(pa.array(texts, pa.decimal256(76, target.scale)), target)
         every = huge if bad is None else huge | bad
         return out, some(every)
 

@@ -349,7 +349,8 @@ def _round_fractional(type_: pa.DataType, scale: int, even: bool) -> Kernel:
         return float(py.Decimal(str(number)).quantize(quantum, context=context))
 
     def run(value: Value) -> Value:
-        data = numbers(value)
+        # Spark rounds a float by the digits of the double that it is.
+        data = numbers(value).astype(np.float64)
         digits, unsure = half_up_integers(data, scale, even=even)
         out = digits / power if scale >= 0 else digits * power
         # More digits than the mantissa holds: only numbers with many digits on both sides of the point.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import decimal as py
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import ExpressionError
+from headgate.graph.expressions import decimals
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.node import FallibleKernel
 from headgate.graph.expressions.values import (
@@ -18,6 +20,7 @@ from headgate.graph.expressions.values import (
     from_numbers,
     is_true,
     null_where,
+    per_distinct,
     some,
 )
 
@@ -103,17 +106,29 @@ def _booleans(value: Value) -> tuple[Value, Bad]:
 
 
 def _decimals(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
-    from headgate.graph.expressions.decimals import fit
-
     text = _trimmed(value)
-    bad = _malformed(text, pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)$"))
-    if bad is None and is_true(pc.greater(pc.utf8_length(text), 36), len(text)).any():
-        raise ExpressionError("A string of more than 36 characters as DECIMAL is not supported.")
+    bad = _malformed(text, pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"))
     if bad is not None:
         text = null_where(text, bad)
+    unusual = pc.or_(pc.match_substring_regex(text, "[eE]"), pc.greater(pc.binary_length(text), 36))
+    if is_true(unusual, len(text)).any():
+        text = per_distinct(text, lambda xs: [_plain_digits(x, target.scale) for x in xs], t.STRING)
     text = pc.replace_substring_regex(text, r"^\+", "")
-    out, overflow = fit(text.cast(pa.decimal256(76, 38)), target)
+    out, overflow = decimals.fit(text.cast(pa.decimal256(76, 38)), target)
     return out, _merge(bad, overflow)
+
+
+def _plain_digits(text: str | None, scale: int) -> str | None:
+    """A decimal text without exponent, rounded to a scale; what no decimal holds becomes 38 nines."""
+    if text is None:
+        return None
+    value = py.Decimal(text)
+    if not value or value.adjusted() < -60:
+        return "0"
+    if value.adjusted() >= 38:
+        return "-" * (value < 0) + "9" * 38
+    context = py.Context(prec=400, rounding=py.ROUND_HALF_UP)
+    return f"{value.quantize(py.Decimal(1).scaleb(-scale), context=context):f}"
 
 
 def _part(parts: pa.Array, name: str, default: int) -> Numbers:
@@ -158,10 +173,10 @@ def _timestamps(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
     fraction = pc.utf8_rpad(pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, 6), 6, "0")
     micros: Numbers = fraction.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     total = days * _DAY + hour * 3_600_000_000 + minute * 60_000_000 + second * 1_000_000 + micros
+    offset, zone_ok = _offsets(pc.struct_field(parts, "zone"))
+    good &= zone_ok
     if target == t.TIMESTAMP:
-        offset, zone_ok = _offsets(pc.struct_field(parts, "zone"))
         total = total - offset
-        good &= zone_ok
     good &= np.abs(days) < 106_751_991
     given = is_true(text.is_valid(), len(text))
     return from_numbers(np.where(good, total, 0), target, good), some(given & ~good)

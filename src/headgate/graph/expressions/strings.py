@@ -51,7 +51,8 @@ def _is_ascii(array: pa.Array) -> bool:
 
 
 def _title(text: str) -> str:
-    return " ".join(word[:1].title() + word[1:].lower() for word in text.split(" "))
+    # The whole word is lowered, because a final sigma is final by what stands before it.
+    return " ".join(word[:1].title() + word.lower()[len(word[:1].lower()) :] for word in text.split(" "))
 
 
 def _cased(call: Call, run: Kernel) -> Node:

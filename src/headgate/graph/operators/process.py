@@ -151,7 +151,8 @@ class KeyedProcessState(State):
         if expire is None:
             return slots
         seen = self.seen[slots]
-        return slots[(self.clock.maximum - seen < expire) | (seen == NEVER)]
+        live: Ints = slots[(self.clock.maximum - seen < expire) | (seen == NEVER)]
+        return live
 
     def forget(self) -> None:
         """Drop expired keys, now and then."""
