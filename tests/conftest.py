@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +24,38 @@ ENGINES: dict[str, Callable[[], hg.Engine]] = {
     "simulated-3-small-packets": lambda: hg.Simulated(workers=3, packet_rows=2, call_overhead=0.001),
 }
 """A way of running is one line here; every behavioural test then runs on it."""
+
+
+T = TypeVar("T")
+PATIENCE = 60.0
+"""Seconds after which a run that should have ended counts as hanging."""
+
+
+def ends(run: Callable[[], T]) -> T:
+    """What ``run`` returns or raises; a run that hangs fails the test instead of hanging with it.
+
+    The threads that it starts are daemons, as they inherit that, so a hanging one does not outlive the tests.
+    """
+    outcome: list[T | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(run())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert outcome, f"the run has not ended within {PATIENCE:g} seconds"
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+@pytest.fixture(name="ends")
+def _ends() -> Callable[[Callable[[], T]], T]:
+    return ends
 
 
 @pytest.fixture(params=list(ENGINES))

@@ -15,9 +15,10 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from serial import serial
+from watchdog import ends
 
 import headgate as hg
 from headgate import testing
@@ -239,7 +240,7 @@ class Way:
 
     def threads(self, app: hg.App) -> hg.Report:
         engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows)
-        return app.run(engine, policy(self.policy), seed=self.seed)
+        return ends(lambda: app.run(engine, policy(self.policy), seed=self.seed))
 
     def simulated(self, app: hg.App) -> hg.Report:
         """Boxes get random costs, so that schedules differ as they would on real workers."""
@@ -300,14 +301,18 @@ def check(recipe: Recipe, turn: int, ways: Sequence[tuple[Way, str]]) -> None:
 # --- the property -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120)
+UNSHRUNK = [Phase.explicit, Phase.generate]
+"""A recipe is readable as it is drawn; shrinking one takes minutes: add ``Phase.shrink`` when you need it."""
+
+
+@settings(max_examples=120, phases=UNSHRUNK)
 @given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """Random networks, data, costs, workers, packets and policies, in virtual time."""
     check(recipe, turn, [(way, "simulated") for way in ways])
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, phases=UNSHRUNK)
 @given(recipes(60, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_threads_emit_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """The same on real threads."""

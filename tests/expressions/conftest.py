@@ -22,6 +22,7 @@ def spark() -> Iterator[object]:
     """Spark as the oracle: ANSI mode, UTC, two threads."""
     from pyspark.sql import SparkSession
 
+    found = SparkSession.getActiveSession()
     session = (
         SparkSession.builder.master("local[2]")
         .appName("headgate-expressions")
@@ -33,5 +34,9 @@ def spark() -> Iterator[object]:
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
-    yield session
-    session.stop()
+    own = session.newSession()
+    own.conf.set("spark.sql.ansi.enabled", "true")
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    yield own
+    if found is None:
+        session.stop()

@@ -99,15 +99,34 @@ class Fifo(Inbox):
             packets.clear()
             self.rows = 0
         else:
-            self.rows -= rows
+            whole = rows >= self.packet_rows  # a long train is not worth cutting a packet for
             while rows:
-                packet = packets.popleft()
-                if len(packet) > rows:
-                    packets.appendleft(packet.slice(rows, len(packet) - rows))
-                    packet = packet.slice(0, rows)
-                rows -= len(packet)
-                taken.append(packet)
+                packet = packets[0]
+                length = packet.order.length
+                if length > rows:
+                    if whole and taken:
+                        break
+                    packets[0] = packet.slice(rows, length - rows)
+                    taken.append(packet.slice(0, rows))
+                    self.rows -= rows
+                    break
+                taken.append(packets.popleft())
+                rows -= length
+                self.rows -= length
         return [(packet,) for packet in coalesce(taken, self.packet_rows // 8)]
+
+    def take_exactly(self, rows: int) -> list[Packet]:
+        """The first ``rows`` rows, wherever that cuts a packet."""
+        taken: list[Packet] = []
+        self.rows -= rows
+        while rows:
+            packet = self._packets.popleft()
+            if len(packet) > rows:
+                self._packets.appendleft(packet.slice(rows, len(packet) - rows))
+                packet = packet.slice(0, rows)
+            rows -= len(packet)
+            taken.append(packet)
+        return taken
 
     def packets(self) -> list[Packet]:
         return list(self._packets)
@@ -166,7 +185,7 @@ class _Arrow:
                 break
             count += len(packet)
         self.rows -= count
-        return [packet for (packet,) in self.ready.take(count)] if count else []
+        return self.ready.take_exactly(count) if count else []
 
 
 class Merge(Inbox):

@@ -112,10 +112,11 @@ class Work:
     live: LiveBox
     worker: int
     rounds: list[Round]
+    head: list[Order]
+    """Order of its first packets, from which the first serial is found if somebody asks."""
     end: bool
     ticket: int
     tuples: int
-    first_serial: int
     start: float
     results: list[list[Packet]] = field(default_factory=list)
     seconds: float = 0.0
@@ -126,6 +127,10 @@ class Work:
     error: BaseException | None = None
     leaves: Callable[[Packet], Times] | None = None
     """In simulation: when each row of a result leaves the call."""
+
+    @property
+    def first_serial(self) -> int:
+        return min(order.first_serial for order in self.head)
 
     @property
     def tuples_out(self) -> int:

@@ -14,6 +14,7 @@ from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import QueueState
 from headgate.scheduling.states import Task
 
+NOBODY: frozenset[int] = frozenset()
 NEVER = 1 << 62
 """The frontier of an arrow that brings nothing more."""
 
@@ -181,8 +182,11 @@ class LiveNetwork:
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
-        full = frozenset(up for arrow, up in enumerate(live.feeders) if live.inbox.full(arrow))
-        return live.inbox.measure(self._latency, full)
+        inbox = live.inbox
+        if inbox.rows < inbox.capacity:
+            return inbox.measure(self._latency, NOBODY)
+        full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
+        return inbox.measure(self._latency, full)
 
     # --- order --------------------------------------------------------------------------------------
 

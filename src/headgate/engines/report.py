@@ -26,6 +26,7 @@ class Latency:
         self.count = 0
         self.max = 0.0
         self._total = 0.0
+        self._single: list[tuple[float, int]] = []
         self._values: list[npt.NDArray[np.float64]] = []
         self._weights: list[npt.NDArray[np.int64]] = []
         self._held = 0
@@ -35,23 +36,35 @@ class Latency:
         """``rows`` results of that latency, or one each."""
         if not rows:
             return
-        if isinstance(seconds, float):
-            values, weights = np.array([seconds]), np.array([rows], dtype=np.int64)
-        else:
-            values, weights = seconds, np.ones(rows, dtype=np.int64)
         self.count += rows
-        self.max = max(self.max, float(values.max()))
-        self._total += float((values * weights).sum())
-        self._values.append(values)
-        self._weights.append(weights)
-        self._held += len(values)
+        if isinstance(seconds, float):
+            self._single.append((seconds, rows))
+            self.max = max(self.max, seconds)
+            self._total += seconds * rows
+            self._held += 1
+        else:
+            self._values.append(seconds)
+            self._weights.append(np.ones(rows, dtype=np.int64))
+            self.max = max(self.max, float(seconds.max()))
+            self._total += float(seconds.sum())
+            self._held += rows
         if self._held > EXACT_SAMPLES:
             self._compress()
 
+    def _gathered(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Every value held and how many results had it."""
+        if self._single:
+            values, weights = zip(*self._single, strict=True)
+            self._values.append(np.array(values))
+            self._weights.append(np.array(weights, dtype=np.int64))
+            self._single = []
+        return np.concatenate(self._values), np.concatenate(self._weights)
+
     def _compress(self) -> None:
-        values = np.maximum(np.concatenate(self._values), _SMALLEST)
+        values, weights = self._gathered()
+        values = np.maximum(values, _SMALLEST)
         places = np.clip((np.log(values / _SMALLEST) / _RATIO).astype(np.int64), 0, 6000)
-        counts = np.bincount(places, weights=np.concatenate(self._weights), minlength=6001).astype(np.int64)
+        counts = np.bincount(places, weights=weights, minlength=6001).astype(np.int64)
         self._histogram = counts if self._histogram is None else self._histogram + counts
         self._values, self._weights, self._held = [], [], 0
 
@@ -68,7 +81,7 @@ class Latency:
                 self._compress()
             rank = np.searchsorted(np.cumsum(self._histogram), self.count * percent / 100.0)
             return float(min(_SMALLEST * np.exp((rank + 0.5) * _RATIO), self.max))
-        values, weights = np.concatenate(self._values), np.concatenate(self._weights)
+        values, weights = self._gathered()
         ascending = np.argsort(values, kind="stable")
         ranks = np.cumsum(weights[ascending])
         place = min(int(np.searchsorted(ranks, self.count * percent / 100.0)), len(values) - 1)

@@ -85,7 +85,7 @@ class Runtime:
         )
         self.boxes = self.live.boxes
         self.outputs = self.live.outputs
-        self.catalog = Catalog([self.live.entry(box) for box in self.boxes])
+        self.catalog = Catalog([self.live.entry(box) for box in self.boxes], packet_rows)
         for decision in policy.start(self.catalog, workers, seed):
             self._carry_out(decision)
 
@@ -135,7 +135,7 @@ class Runtime:
             if entry.error is not None:
                 error, entry.error = entry.error, None
                 self._fail_queries(self._queries_of_source(source), error, now)
-        self._announce(touched, now, None)
+        self._announce([(place, self.live.measure(box)) for place, box in touched.items()], now, None)
         for live in self.live.merging:
             self._check_merge(live, now, None)
         for output in self.outputs:
@@ -160,14 +160,14 @@ class Runtime:
         entry = self.catalog.boxes[call.box]
         if live.end_due:
             rounds: list[Round] = []
-            tuples, first = 0, self.admission.next_serial
+            tuples, head = 0, [Order(self.live.admitted, now, 1)]
         else:
             rounds = live.inbox.take(max(1, call.train.size(entry)))
             if not rounds:
                 return None
-            tuples = sum(len(packet) for round_ in rounds for packet in round_)
-            first = min(p.order.first_serial for p in rounds[0] if len(p))
-        work = Work(live, worker, rounds, live.end_due, live.next_ticket, tuples, first, now)
+            tuples = sum([packet.order.length for round_ in rounds for packet in round_])
+            head = [packet.order for packet in rounds[0] if len(packet)]
+        work = Work(live, worker, rounds, head, live.end_due, live.next_ticket, tuples, now)
         live.end_due = False
         live.next_ticket += 1
         live.open_work[work.ticket] = work
@@ -193,7 +193,7 @@ class Runtime:
             for packets in work.rounds:
                 work.results.append(process(packets, state))
             if work.end:
-                end = Packet(empty_batch(live.operator.inputs[0]), Order(work.first_serial, work.start, 1))
+                end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
                 work.results.append(live.operator.finish(state, end))
         except Exception as error:
             work.error = error if isinstance(error, HeadgateError) else _wrap(live, work, error)
@@ -215,7 +215,7 @@ class Runtime:
             if not live.removed:
                 self.live.deliver(ready, touched, outputs)
         more = live.task.finish(live.inbox.available() > 0)
-        queues = tuple((place, self.live.measure(box)) for place, box in touched.items())
+        queues = tuple([(place, self.live.measure(box)) for place, box in touched.items()])
         self.tell(
             Finished(
                 now,
@@ -228,7 +228,7 @@ class Runtime:
                 queues,
             )
         )
-        self._announce(touched, now, work.worker)
+        self._announce(queues, now, work.worker)
         if more and not live.removed:
             self.tell(Spawned(now, live.place, self.live.measure(live), immediate=False, worker=work.worker))
         for place in live.merges:
@@ -239,14 +239,13 @@ class Runtime:
             outputs |= {o.place: o for o in self._settle_ends(now, [live.place])}
         return list(outputs.values())
 
-    def _announce(self, touched: dict[int, LiveBox], now: float, worker: int | None) -> None:
-        """Tell of boxes that had nothing to do and now have; others only of their longer queue."""
-        for live in touched.values():
-            queue = self.live.measure(live)
-            if queue.tuples and live.task.arrive():
-                self.tell(Spawned(now, live.place, queue, True, worker))
+    def _announce(self, queues: Sequence[tuple[int, QueueState]], now: float, worker: int | None) -> None:
+        """Tell of boxes that had nothing to do and now have; of others' longer queues if no call told it."""
+        for place, queue in queues:
+            if queue.tuples and self.boxes[place].task.arrive():
+                self.tell(Spawned(now, place, queue, True, worker))
             elif worker is None:
-                self.tell(Changed(now, live.place, queue))
+                self.tell(Changed(now, place, queue))
 
     def _check_merge(self, live: LiveBox, now: float, worker: int | None) -> None:
         if live.inbox.rows and not live.removed:

@@ -63,8 +63,10 @@ class BoxEntry:
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
-    def __init__(self, boxes: Sequence[BoxEntry]) -> None:
+    def __init__(self, boxes: Sequence[BoxEntry], packet_rows: int = 1) -> None:
         self.boxes = list(boxes)
+        self.packet_rows = packet_rows
+        """Tuples in a full packet."""
         self.ready: list[int] = []
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         self._is_ready = [False] * len(self.boxes)
@@ -89,22 +91,24 @@ class Catalog:
 
     def _queue(self, place: int, queue: QueueState) -> None:
         entry = self.boxes[place]
-        was_full = entry.queue.full
+        before = entry.queue
+        if queue is before:
+            return
         entry.queue = queue
         self._refresh(place)
-        if was_full != queue.full:
+        if before.full != queue.full:
             for up in entry.upstream:
                 self._refresh(up)
 
     def can_run(self, place: int) -> bool:
         """Haren's condition: input waiting, room for output; and a lane free."""
         box = self.boxes[place]
-        return (
-            box.queue.tuples > 0
-            and box.running < box.lanes
-            and not box.removed
-            and not any(place in self.boxes[down].queue.full for down in box.downstream)
-        )
+        if not box.queue.tuples or box.running >= box.lanes or box.removed:
+            return False
+        for down in box.downstream:  # noqa: SIM110 - called several times for every box call
+            if place in self.boxes[down].queue.full:
+                return False
+        return True
 
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)

@@ -7,6 +7,9 @@ decision may use.  ``handle`` answers with decisions, which the engine carries o
 - may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
+Events and decisions are plain records, made for every box call: not frozen, which would triple their cost, but
+nobody changes one.
+
 The engine keeps the promises that no policy can break: a box is never given to more workers than its
 lanes, output is in order, queues are bounded, and a call that cannot run any more when its turn comes is
 skipped.
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.scheduling.catalog import Catalog
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueState:
     """A box's queue as it stands: tuples that a call could take, who finds no room in it, and its ages.
 
@@ -39,7 +42,7 @@ class QueueState:
     mean: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spawned:
     """A box that had nothing to do has work: a task is born (immediate: by a packet's arrival)."""
 
@@ -51,7 +54,7 @@ class Spawned:
     request: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Started:
     """A worker has begun a call; its tuples have left the queue."""
 
@@ -62,7 +65,7 @@ class Started:
     queue: QueueState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """A call is over; ``queues`` are those its results went to."""
 
@@ -76,7 +79,7 @@ class Finished:
     queues: tuple[tuple[int, QueueState], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Idle:
     """A worker asks for work."""
 
@@ -84,7 +87,7 @@ class Idle:
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timer:
     """A timer that the policy had set."""
 
@@ -92,7 +95,7 @@ class Timer:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Changed:
     """Something about the set-up changed: a box's queue was emptied or drained from outside, or removed."""
 
@@ -105,7 +108,7 @@ class Changed:
 Event = Spawned | Started | Finished | Idle | Timer | Changed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One box call: which box, and how many tuples (the rule is evaluated when the call starts)."""
 
@@ -116,7 +119,7 @@ class Call:
 Plan = tuple[Call, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """Run this plan on this worker."""
 
@@ -124,14 +127,14 @@ class Run:
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wake:
     """Wake these parked workers; each will ask for work."""
 
     workers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SetTimer:
     """Send a ``Timer`` of that name at that time."""
 

@@ -3,12 +3,23 @@
 An expression is the user's text.  ``parse`` reads it as Spark would, ``compiler`` resolves names and types
 against a schema by Spark's ANSI rules and turns every operator and function into a function over Arrow
 arrays, and ``Expression`` evaluates that on packets.  The modules named after families of functions
-(``strings``, ``maths``, ``temporal``, ``patterns``, ``logic``, ``subscripts``) fill the table in
+(``strings``, ``finding``, ``patterns``, ``maths``, ``precision``, ``temporal``, ``epochs``, ``logic``,
+``subscripts``) fill the table in
 ``registry``; what is not in the table is refused when the pipeline is built.  Nothing here knows a thread,
 a clock or Spark; Spark is the oracle of the tests.
 """
 
-from headgate.graph.expressions import logic, maths, patterns, strings, subscripts, temporal
+from headgate.graph.expressions import (
+    epochs,
+    finding,
+    logic,
+    maths,
+    patterns,
+    precision,
+    strings,
+    subscripts,
+    temporal,
+)
 from headgate.graph.expressions.aggregates import Aggregate, compile_aggregate
 from headgate.graph.expressions.expression import Expression, compile_expression, compile_predicate
 from headgate.graph.expressions.projection import compile_ordering, compile_projection
@@ -31,4 +42,4 @@ __all__ = [
     "supported_functions",
 ]
 
-_REGISTERED = (logic, maths, patterns, strings, subscripts, temporal)
+_REGISTERED = (epochs, finding, logic, maths, patterns, precision, strings, subscripts, temporal)

@@ -13,7 +13,7 @@ from headgate.errors import ExpressionError, TypeMismatch
 from headgate.graph.expressions import decimals
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.casts import implicit
-from headgate.graph.expressions.node import FallibleKernel, Node, fallible, strict
+from headgate.graph.expressions.node import FallibleKernel, Node, fallible, forgiving, strict
 from headgate.graph.expressions.values import (
     Bad,
     Mask,
@@ -35,8 +35,13 @@ _equal = kernel("equal")
 _ARROW_NAMES = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
-def arithmetic(operator: str, left: Node, right: Node, text: str) -> Node:
-    """``left operator right`` for numbers."""
+def arithmetic(operator: str, left: Node, right: Node, text: str, *, forgive: bool = False) -> Node:
+    """``left operator right`` for numbers; with ``forgive`` its own failures are null."""
+    node = _arithmetic(operator, left, right, text, forgive)
+    return forgiving(node) if forgive else node
+
+
+def _arithmetic(operator: str, left: Node, right: Node, text: str, forgive: bool) -> Node:
     if operator == "/":
         return divide(left, right, text)
     if operator == "div":
@@ -53,7 +58,7 @@ def arithmetic(operator: str, left: Node, right: Node, text: str) -> Node:
         return strict(type_, text, kernel(_ARROW_NAMES[operator]), left, right)
     if operator == "-":
         return _whole(operator, left, right, text)
-    return _reordered(operator, left, right, text)
+    return _reordered(operator, left, right, text, forgive=forgive)
 
 
 def _whole(operator: str, left: Node, right: Node, text: str) -> Node:
@@ -61,22 +66,26 @@ def _whole(operator: str, left: Node, right: Node, text: str) -> Node:
     return fallible(left.type, text, reason, _checked(operator), left, right)
 
 
-def _reordered(operator: str, left: Node, right: Node, text: str) -> Node:
+def _reordered(operator: str, left: Node, right: Node, text: str, *, forgive: bool) -> Node:
     """A sum or product of whole numbers with its constants last.
 
-    Spark's optimizer moves them there (ReorderAssociativeOperator), which changes the rows that overflow.
+    Spark's optimizer moves them there (ReorderAssociativeOperator), which changes the rows that overflow, and
+    makes the outermost operator's leniency (``try_add``) that of all.
     """
+
+    def join(a: Node, b: Node) -> Node:
+        node = _whole(operator, a, b, text)
+        return forgiving(node) if forgive else node
+
     terms: list[Node] = []
     for side in (left, right):
         terms += side.terms[1] if side.terms is not None and side.terms[0] == operator else (side,)
     constants = [n for n in terms if n.constant is not None]
     others = [n for n in terms if n.constant is None]
-    node = _whole(operator, left, right, text)
     if len(terms) > 2 and constants and others:
-        last = functools.reduce(lambda a, b: _whole(operator, a, b, text), constants)
-        node = _whole(
-            operator, functools.reduce(lambda a, b: _whole(operator, a, b, text), others), last, text
-        )
+        node = join(functools.reduce(join, others), functools.reduce(join, constants))
+    else:
+        node = join(left, right)
     return node if node.constant is not None else replace(node, terms=(operator, tuple(terms)))
 
 
@@ -117,15 +126,10 @@ def _checked(operator: str) -> FallibleKernel:
             return fast(a, b), None
         except pa.ArrowInvalid:
             result = wrapping(a, b)
-            bad = overflowed(_column(a), _column(b), numbers(result)) & is_valid(result, len(result))
+            bad = overflowed(numbers(a), numbers(b), numbers(result)) & is_valid(result, len(result))
             return null_where(result, bad), some(bad)
 
     return run
-
-
-def _column(value: Value) -> Numbers:
-    """The numbers of an operand, a constant as one number that numpy spreads."""
-    return numbers(value)
 
 
 def _add_overflowed(a: Numbers, b: Numbers, r: Numbers) -> Mask:
@@ -225,7 +229,7 @@ def remainder(operator: str, left: Node, right: Node, text: str) -> Node:
     """``%`` with the sign of the dividend, and ``pmod`` with the sign of the divisor's class."""
     left, right = numeric_operands(operator, left, right, text)
     if t.is_decimal(left.type) or t.is_decimal(right.type):
-        return _decimal_remainder(operator, left, right, text)
+        raise _no_decimal_remainder(operator, left, right, text)
     type_ = left.type
     positive = operator == "pmod"
 
@@ -254,8 +258,8 @@ def _java_add(r: Numbers, divisor: Numbers) -> Numbers:
     return r + divisor
 
 
-def _decimal_remainder(operator: str, left: Node, right: Node, text: str) -> Node:
-    raise ExpressionError(
+def _no_decimal_remainder(operator: str, left: Node, right: Node, text: str) -> ExpressionError:
+    return ExpressionError(
         f"{operator} on {left.type_name} and {right.type_name} is not supported in {text!r}; cast "
         f"to DOUBLE or BIGINT."
     )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.graph.expressions import types as t
-from headgate.graph.expressions.node import FallibleKernel, Kernel
+from headgate.graph.expressions.node import FallibleKernel
 from headgate.graph.expressions.rounding import half_up_integers
 from headgate.graph.expressions.values import (
     Bad,
@@ -27,9 +27,6 @@ from headgate.graph.expressions.values import (
 )
 
 _MINIMUM_SCALE = 6
-_less = kernel("less")
-_greater = kernel("greater")
-_or = kernel("or")
 
 
 def adjusted(precision: int, scale: int) -> pa.DataType:
@@ -217,11 +214,3 @@ def _from_int64(digits: Any, scale: int, valid: Mask) -> pa.Array:
     words[:, 1:] = (digits >> 63)[:, None]
     bits = None if valid.all() else pa.array(valid).buffers()[1]
     return pa.Array.from_buffers(pa.decimal256(76, scale), len(digits), [bits, pa.py_buffer(words)])
-
-
-def compare_wide(name: str, target: pa.DataType) -> Kernel:
-    """A comparison of two decimals brought to one scale in 256 bits, where 38 digits may not hold both."""
-    compare = kernel(name)
-    return lambda x, y: compare(
-        x.cast(pa.decimal256(76, target.scale)), y.cast(pa.decimal256(76, target.scale))
-    )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.expressions.types import spark_name
-from headgate.graph.expressions.values import Bad, Value, as_array, is_valid, null_where, rows, some, union
+from headgate.graph.expressions.values import Bad, Value, as_array, is_valid, null_where, some, union
 
 Run: TypeAlias = Callable[[pa.RecordBatch], tuple[Value, Bad]]
 Kernel: TypeAlias = Callable[..., Value]
@@ -228,7 +228,3 @@ def evaluated_all(type_: pa.DataType, text: str, kernel: Kernel, *children: Node
 
     node = Node(type_, run, text, children, columns=columns)
     return folded(node, lambda *values: (kernel(*values), None))
-
-
-def length_of(batch: pa.RecordBatch, *values: Value) -> int:
-    return rows(*values) if any(not isinstance(v, pa.Scalar) for v in values) else batch.num_rows

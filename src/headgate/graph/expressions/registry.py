@@ -12,7 +12,7 @@ from sqlglot import exp
 from headgate.errors import ExpressionError, TypeMismatch, UnsupportedFunction, nearest
 from headgate.graph.expressions.casts import implicit
 from headgate.graph.expressions.node import Node
-from headgate.graph.expressions.types import common_of, spark_name
+from headgate.graph.expressions.types import DOUBLE, NULL, STRING, common_of, is_numeric, spark_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,15 @@ class Call:
                 f"{self.args[index].text!r}, in {self.text!r}."
             )
         return scalar
+
+    def numeric(self, index: int = 0) -> Node:
+        """An operand that must be a number; a string is read as a double."""
+        node = self.args[index]
+        if node.type in (STRING, NULL):
+            return self.cast(index, DOUBLE)
+        if not is_numeric(node.type):
+            raise self.mismatch("a number", index)
+        return node
 
     def mismatch(self, expected: str, *indices: int) -> TypeMismatch:
         given = ", ".join(spark_name(self.args[i].type) for i in (indices or range(len(self.args))))

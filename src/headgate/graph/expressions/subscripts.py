@@ -10,7 +10,7 @@ from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, neares
 from headgate.graph.expressions import types as t
 from headgate.graph.expressions.casts import implicit
 from headgate.graph.expressions.comparison import comparison_kernel
-from headgate.graph.expressions.node import Node, fallible, null_of, strict
+from headgate.graph.expressions.node import FallibleKernel, Node, fallible, null_of, strict
 from headgate.graph.expressions.registry import Call, function
 from headgate.graph.expressions.values import (
     Bad,
@@ -62,7 +62,9 @@ def subscript(node: Node, index: Node, text: str) -> Node:
     return fallible(type_, text, f"the index of {text} is outside the array", _elements(0), node, index)
 
 
-def _elements(base: int):  # type: ignore[no-untyped-def]
+def _elements(base: int) -> FallibleKernel:
+    """The kernel of an element by its place, counted from ``base``."""
+
     def run(array: Value, index: Value) -> tuple[Value, Bad]:
         n = rows(array, index)
         lists = as_array(array, n)

@@ -55,3 +55,9 @@ def point_index(array: pa.Array, byte: Numbers) -> Numbers:
     starts, first = code_points(raw, places)
     found: Numbers = np.searchsorted(starts[:-1], places[:-1] + byte) - first[:-1]
     return found
+
+
+def is_ascii(array: pa.Array) -> bool:
+    """Whether a string array holds only ASCII."""
+    raw, places = parts(array)
+    return not len(array) or not bool((raw[places[0] : places[-1]] & 0x80).any())

@@ -24,9 +24,6 @@ def kernel(name: str, options: Any = None) -> Callable[..., Value]:
     return lambda *args: call(args, options)
 
 
-_invert = kernel("invert")
-_fill_null = kernel("coalesce")
-_is_valid = kernel("is_valid")
 _if_else = kernel("if_else")
 
 

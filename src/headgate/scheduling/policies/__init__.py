@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 from headgate.errors import PipelineError, nearest
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
 
-DEFAULT = "round_robin"
+DEFAULT = "lp"
 
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    policy.name: policy for policy in (RoundRobin, TupleAtATime, ThreadPerBox)
+    policy.name: policy for policy in (RoundRobin, TupleAtATime, ThreadPerBox, LastInPipeline)
 }
 
 
