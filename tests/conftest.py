@@ -31,7 +31,7 @@ PATIENCE = 60.0
 """Seconds after which a run that should have ended counts as hanging."""
 
 
-def ends(run: Callable[[], T]) -> T:
+def _ends(run: Callable[[], T]) -> T:
     """What ``run`` returns or raises; a run that hangs fails the test instead of hanging with it.
 
     The threads that it starts are daemons, as they inherit that, so a hanging one does not outlive the tests.
@@ -53,9 +53,10 @@ def ends(run: Callable[[], T]) -> T:
     return outcome[0]
 
 
-@pytest.fixture(name="ends")
-def _ends() -> Callable[[Callable[[], T]], T]:
-    return ends
+@pytest.fixture(scope="session")
+def ends() -> Callable[[Callable[[], T]], T]:
+    """``ends(lambda: app.run(...))`` for runs that a bug could make hang."""
+    return _ends
 
 
 @pytest.fixture(params=list(ENGINES))

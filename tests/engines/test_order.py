@@ -18,7 +18,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from serial import serial
-from watchdog import ends
 
 import headgate as hg
 from headgate import testing
@@ -41,6 +40,8 @@ SCHEMA = pa.schema(
 )
 START = datetime(2024, 1, 1)
 Rows = list[dict[str, Any]]
+Run = Callable[[], hg.Report]
+Ends = Callable[[Run], hg.Report]
 
 
 # --- random streams -----------------------------------------------------------------------------------
@@ -238,11 +239,11 @@ class Way:
     packet_rows: int
     seed: int = 0
 
-    def threads(self, app: hg.App) -> hg.Report:
+    def threads(self, app: hg.App) -> Run:
         engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows)
-        return ends(lambda: app.run(engine, policy(self.policy), seed=self.seed))
+        return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 
-    def simulated(self, app: hg.App) -> hg.Report:
+    def simulated(self, app: hg.App) -> Run:
         """Boxes get random costs, so that schedules differ as they would on real workers."""
         draw = random.Random(self.seed)
         names = [box.name for box in app.network.boxes]
@@ -254,7 +255,7 @@ class Way:
             call_overhead=draw.choice((0.0, 0.001)),
             quantum=0.003,
         )
-        return app.run(engine, policy(self.policy), seed=self.seed)
+        return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 
 
 ways = st.builds(
@@ -285,14 +286,14 @@ def difference(found: Rows, expected: Rows) -> str | None:
     return None
 
 
-def check(recipe: Recipe, turn: int, ways: Sequence[tuple[Way, str]]) -> None:
+def check(recipe: Recipe, turn: int, ways: Sequence[tuple[Way, str]], ends: Ends = lambda run: run()) -> None:
     app, results = recipe.build()
     expected = serial(app.network, turn)
     with mock.patch.object(admission, "TURN", turn):
         for way, engine in ways:
             for found in results.values():
                 found.clear()
-            getattr(way, engine)(app)
+            ends(getattr(way, engine)(app))
             for query, found in results.items():
                 wrong = difference(found, expected[query])
                 assert wrong is None, f"{query} on {engine}, {way}: {wrong}"
@@ -314,6 +315,113 @@ def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int,
 
 @settings(max_examples=80, phases=UNSHRUNK)
 @given(recipes(60, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
-def test_threads_emit_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
+def test_threads_emit_what_serial_execution_emits(
+    ends: Ends, recipe: Recipe, turn: int, ways: list[Way]
+) -> None:
     """The same on real threads."""
-    check(recipe, turn, [(way, "threads") for way in ways])
+    check(recipe, turn, [(way, "threads") for way in ways], ends)
+
+
+# --- chosen examples ----------------------------------------------------------------------------------
+
+
+def numbered(count: int, source: int = 0) -> Rows:
+    return [{"source": source, "a": i} for i in range(count)]
+
+
+@pytest.mark.parametrize("sizes", [(2500, 2500), (1024, 3000), (0, 1500, 1025)])
+def test_finite_sources_take_turns_of_1024_rows(engine: hg.Engine, sizes: tuple[int, ...]) -> None:
+    """In the order of their declaration; one that has ended is passed over."""
+    app, found = hg.App("turns"), []
+    schema = pa.schema([("source", pa.int64()), ("a", pa.int64())])
+    streams = [
+        app.source(f"s{i}", testing.from_rows(numbered(n, i), schema)) for i, n in enumerate(sizes)
+    ]
+    streams[0].union(*streams[1:]).to("all", hg.to_list(found))
+    app.run(engine)
+    expected: Rows = []
+    for start in range(0, max(sizes), 1024):
+        for source, size in enumerate(sizes):
+            expected += numbered(size, source)[start : start + 1024]
+    assert found == expected
+
+
+def test_a_union_keeps_one_tuples_results_in_the_order_of_its_streams(engine: hg.Engine) -> None:
+    app, found = hg.App("union"), []
+    numbers = app.source("numbers", testing.from_rows([{"a": i} for i in range(50)]))
+    tens = numbers.with_columns("a * 10 AS a")
+    odd = numbers.filter("a % 2 = 1")
+    odd.union(tens, numbers).to("q", hg.to_list(found))
+    app.run(engine)
+    expected = [v for i in range(50) for v in ([i] if i % 2 else []) + [i * 10, i]]
+    assert [row["a"] for row in found] == expected
+
+
+@pytest.mark.parametrize("policy", hg.policies.names())
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_source_and_its_branch_meet_before_a_sink_in_tiny_queues(
+    ends: Ends, policy: str, workers: int
+) -> None:
+    """The source's own rows wait in the query's queue until the branch has passed: handing them over is what
+    makes room, and the source must hear of it.
+    """
+    app, found = hg.App("tiny"), []
+    numbers = app.source("numbers", testing.from_rows([{"a": i} for i in range(300)]))
+    numbers.union(numbers.filter("a % 2 = 0")).to("q", hg.to_list(found))
+    ends(lambda: app.run(hg.Threads(workers=workers, packet_rows=1), policy))
+    assert [row["a"] for row in found] == [v for i in range(300) for v in ([i, i] if i % 2 == 0 else [i])]
+
+
+@pytest.mark.parametrize("packet_rows", [1, 2, 64])
+def test_a_joins_time_does_not_depend_on_how_far_its_sources_were_read(packet_rows: int) -> None:
+    """The left source has ended in admission long before its rows come to the join, but holds back time there.
+
+    Otherwise the right side's clock runs ahead and rows that are still to meet are forgotten.
+    """
+
+    def at(second: int, **columns: Any) -> dict[str, Any]:
+        return {"k": 1, "ts": START + timedelta(seconds=second), **columns}
+
+    app, found = hg.App("join"), []
+    left = app.source("left", testing.from_rows([at(s, left=s) for s in (0, 1, 2, 3)]))
+    right = app.source("right", testing.from_rows([at(s, right=s) for s in (0, 50, 2, 3, 100)]))
+    slow = left.universal(cost=1.0, name="slow")
+    slow.key_by("k").join(right.key_by("k"), within="1 second", on="ts").to("pairs", hg.to_list(found))
+    app.run(hg.Simulated(workers=2, packet_rows=packet_rows), "tuple_at_a_time")
+    assert [(row["left"], row["right"]) for row in found] == [
+        (row["left"], row["right"]) for row in serial(app.network)["pairs"]
+    ]
+    assert found, "the example proves something only if there are pairs"
+
+
+def test_the_reference_itself() -> None:
+    """Serial execution on a network small enough to do by hand."""
+    app, found = hg.App("hand"), []
+    a = app.source("a", testing.from_rows([{"n": 1}, {"n": 2}, {"n": 3}]))
+    b = app.source("b", testing.from_rows([{"n": 10}, {"n": 20}]))
+    a.union(b).process(
+        lambda row, state: {"n": state.setdefault("n", []).append(row["n"]) or sum(state["n"])},
+        schema=pa.schema([("n", pa.int64())]),
+    ).to("sums", hg.to_list(found))
+    assert serial(app.network, turn=2) == {"sums": [{"n": n} for n in (1, 3, 13, 33, 36)]}
+
+
+def test_results_of_a_live_source_keep_its_order(engine: hg.Engine) -> None:
+    """Tuples that arrive one by one, through a branch and a keyed box."""
+    app, found = hg.App("live"), []
+    arrivals = [(i * 0.002, [{"k": i % 3, "a": i}]) for i in range(40)]
+    stream = app.source("live", testing.Timed(arrivals))
+    stream.filter("a % 2 = 0").union(stream).key_by("k").running("count(*) AS n").to("q", hg.to_list(found))
+    app.run(engine)
+    expected = serial_like(stream_rows=[row for _, (row,) in arrivals])
+    assert found == expected
+
+
+def serial_like(stream_rows: Rows) -> Rows:
+    counts: dict[int, int] = {}
+    expected: Rows = []
+    for row in stream_rows:
+        for _ in range(2 if row["a"] % 2 == 0 else 1):
+            counts[row["k"]] = counts.get(row["k"], 0) + 1
+            expected.append({**row, "n": counts[row["k"]]})
+    return expected

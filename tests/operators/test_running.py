@@ -50,8 +50,8 @@ AGGREGATES = [
     "count(DISTINCT f) AS numbers",
 ]
 FOLD = together(
-    "rows", "count:x", "sum:x", "positive:x", "avg:x", "min:x", "max:f", "min:f", "stddev:x", "first:s", "last:s",
-    "first_known:x", "last_known:s", "min:s", "max:s", "distinct:s", "distinct:f",
+    "rows", "count:x", "sum:x", "positive:x", "avg:x", "min:x", "max:f", "min:f", "stddev:x", "first:s",
+    "last:s", "first_known:x", "last_known:s", "min:s", "max:s", "distinct:s", "distinct:f",
 )  # fmt: skip
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 

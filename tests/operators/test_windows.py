@@ -71,15 +71,16 @@ def check(
     assert [cause for cause, _ in late] == late_right
 
 
+lateness = st.integers(0, 8)
 any_window = st.one_of(
-    st.builds(lambda s, l: micros("tumbling", s, s, l), st.integers(1, 12), st.integers(0, 8)),
+    st.builds(lambda size, late: micros("tumbling", size, size, late), st.integers(1, 12), lateness),
     st.builds(
-        lambda s, e, l: micros("sliding", s, min(e, s), l),
+        lambda size, every, late: micros("sliding", size, min(every, size), late),
         st.integers(1, 12),
         st.integers(1, 12),
-        st.integers(0, 8),
+        lateness,
     ),
-    st.builds(lambda g, l: micros("session", g, g, l), st.integers(1, 8), st.integers(0, 8)),
+    st.builds(lambda gap, late: micros("session", gap, gap, late), st.integers(1, 8), lateness),
 )
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 
@@ -100,6 +101,12 @@ def test_sliding_equals_tuple_by_tuple(rows: Any, at: Any, size: int, every: int
 @given(row_lists(keys=2), some_cuts, st.integers(1, 8), st.integers(0, 8))
 def test_sessions_equal_tuple_by_tuple(rows: Any, at: Any, gap: int, lateness: int) -> None:
     check(rows, at, micros("session", gap, gap, lateness), ["k"], SIMPLE, SIMPLE_FOLD)
+
+
+@settings(quick, max_examples=150)
+@given(row_lists(keys=2), st.lists(st.integers(0, 60), max_size=2), st.integers(3, 12), st.integers(0, 2))
+def test_sessions_that_a_row_misses_by_coming_too_late(rows: Any, at: Any, gap: int, late: int) -> None:
+    check(rows, at, micros("session", gap, gap, late), ["k"], SIMPLE, SIMPLE_FOLD)
 
 
 @quick
@@ -206,9 +213,14 @@ def test_dates_are_times(kind: str) -> None:
     operator = WindowAggregate(schema, ["k"], window, ["count(*) AS n"])
     results, _ = run(operator, packets_of([{"k": 1, "ts": d} for d in [0, 1, 5]], [0, 3], schema))
     assert operator.outputs[0].field("window_start").type == pa.timestamp("us")
-    assert results[-1][1] == {
-        "tumbling": (1, 4 * day, 6 * day, 1), "sliding": (1, 5 * day, 7 * day, 1), "session": (1, 5 * day, 7 * day, 1),
-    }[kind]  # fmt: skip
+    assert (
+        results[-1][1]
+        == {
+            "tumbling": (1, 4 * day, 6 * day, 1),
+            "sliding": (1, 5 * day, 7 * day, 1),
+            "session": (1, 5 * day, 7 * day, 1),
+        }[kind]
+    )
 
 
 def test_mistakes_are_named() -> None:

@@ -31,10 +31,14 @@ class LiveBox:
     task: Task
     inbox: Inbox = field(init=False)
     targets: list[list[Target]] = field(default_factory=list)
+    first: bool = False
+    """Fed by a source."""
     feeders: list[int] = field(default_factory=list)
     """For every arrow in, the box it comes from; -1 for a source."""
     port_sources: list[list[int]] = field(default_factory=list)
     """For every port, the sources whose tuples can reach it."""
+    holds_time: bool = False
+    """A join: inputs that have ended or fallen idle must not hold its time back."""
     merges: list[int] = field(default_factory=list)
     """Merging boxes downstream, whose input may become available when this one has run."""
     merging_outputs: list[int] = field(default_factory=list)
@@ -119,6 +123,7 @@ class Work:
     tuples: int
     start: float
     results: list[list[Packet]] = field(default_factory=list)
+    ended: float = 0.0
     seconds: float = 0.0
     overhead: float = 0.0
     over: bool = False

@@ -56,6 +56,7 @@ class LiveNetwork:
         operator = prepare(box.operator)
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
+        live.holds_time = hasattr(live.state, "idle")
         live.inbox = self._inbox(box.ports)
         live.targets = [[] for _ in operator.outputs]
         live.feeders = [
@@ -63,6 +64,7 @@ class LiveNetwork:
             for port in box.ports
             for a in port
         ]
+        live.first = -1 in live.feeders
         return live
 
     def _inbox(self, ports: Sequence[Sequence[Arrow]]) -> Inbox:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -162,8 +162,7 @@ class Overhead:
         return self.worker + self.storage + self.scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class BoxCall:
+class BoxCall(NamedTuple):
     """One box call of the trace."""
 
     worker: int

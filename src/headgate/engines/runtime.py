@@ -71,6 +71,8 @@ class Runtime:
         self.host = host
         self.workers = workers
         self.drain = drain
+        self.failed = False
+        """Some query has failed."""
         self.overhead = Overhead()
         self.trace = Trace()
         self._timer = timer
@@ -171,13 +173,10 @@ class Runtime:
         live.end_due = False
         live.next_ticket += 1
         live.open_work[work.ticket] = work
-        self._set_idle_inputs(live)
-        if -1 in live.feeders:
-            for round_ in rounds:
-                for packet in round_:
-                    for marker in packet.markers:
-                        if marker.begin is None:
-                            marker.begin = now
+        if live.holds_time:
+            self._set_idle_inputs(live)
+        if live.first:
+            _mark_begin(rounds, now)
         queue = self.live.measure(live)
         more = live.task.begin(queue.tuples > 0)
         self.tell(Started(now, worker, live.place, tuples, queue))
@@ -290,8 +289,6 @@ class Runtime:
 
     def _set_idle_inputs(self, live: LiveBox) -> None:
         """An input whose sources have all ended or fallen idle does not hold a join's time back."""
-        if not hasattr(live.state, "idle"):
-            return
         for port, places in enumerate(live.port_sources):
             sources = [self.admission.entries[place] for place in places]
             ends = [source.ended_at for source in sources if source.ended_at is not None]
@@ -346,6 +343,7 @@ class Runtime:
 
     def _fail_queries(self, names: Sequence[str], error: BaseException, now: float) -> None:
         """Stop these queries with their error; boxes that no other query needs stop too."""
+        self.failed = True
         for live in self.outputs:
             if live.output.name in names and not live.failed:
                 live.failed = True
@@ -384,6 +382,15 @@ class Runtime:
             overhead=copy.copy(self.overhead),
             trace=self.trace,
         )
+
+
+def _mark_begin(rounds: Sequence[Round], now: float) -> None:
+    """The markers' first operator begins."""
+    for round_ in rounds:
+        for packet in round_:
+            for marker in packet.markers:
+                if marker.begin is None:
+                    marker.begin = now
 
 
 def _wrap(live: LiveBox, work: Work, error: Exception) -> OperatorError:

@@ -7,8 +7,8 @@ decision may use.  ``handle`` answers with decisions, which the engine carries o
 - may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
-Events and decisions are plain records, made for every box call: not frozen, which would triple their cost, but
-nobody changes one.
+Events and decisions are plain records, made for every box call: not frozen, which would triple their
+cost, but nobody changes one.
 
 The engine keeps the promises that no policy can break: a box is never given to more workers than its
 lanes, output is in order, queues are bounded, and a call that cannot run any more when its turn comes is

@@ -160,9 +160,11 @@ class _Run:
         self.workers.wake_all()
 
     def check_over(self) -> None:
-        """Lock held: notice that nothing is left to do."""
-        if self.runtime.done:
-            self.over.set()
+        """Notice that nothing is left to do."""
+        if self.runtime.sources_ended or self.runtime.failed:
+            with self.lock:
+                if self.runtime.done:
+                    self.over.set()
 
     def _guard(self, work: object, *args: object) -> None:
         """Run a thread's work; an error of our own ends the run and is raised from it."""
@@ -196,10 +198,9 @@ class _Run:
                 outputs = runtime.admit(found, self.clock.now())
             for output in outputs:
                 self.drain(output)
-            with self.lock:
-                self.check_over()
-                if runtime.sources_ended:
-                    return
+            self.check_over()
+            if runtime.sources_ended:
+                return
 
     def made_room(self) -> None:
         """Lock held: a queue got shorter."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from headgate.scheduling.interface import Call, Plan
+from headgate.engines.live import LiveOutput, Work
+from headgate.scheduling.interface import Plan
 
 if TYPE_CHECKING:
     from headgate.engines.threads.engine import _Run
@@ -17,6 +18,7 @@ class Workers:
     def __init__(self, run: _Run, count: int) -> None:
         self._run = run
         self._plans: list[Plan | None] = [None] * count
+        self._scheduler = 0.0
         self._beds = [threading.Semaphore(0) for _ in range(count)]
         self._threads = [
             threading.Thread(target=run._guard, args=(self._loop, worker), name=f"headgate-worker-{worker}")
@@ -44,49 +46,67 @@ class Workers:
         self._plans[worker] = plan
 
     def _loop(self, worker: int) -> None:
+        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work."""
         run = self._run
+        work: Work | None = None
         while True:
+            asked = run.clock.now()
             with run.lock:
-                if run.stopping:
-                    return
-                if self._plans[worker] is None:
-                    run.runtime.idle(worker, run.clock.now())
-                plan, self._plans[worker] = self._plans[worker], None
-            if plan is None:
+                entered = run.clock.now()
+                outputs = self._finish(work, entered)
+                stopping = run.stopping
+                work, parked = (None, False) if stopping else self._next(worker)
+                self._account(asked, entered, run.clock.now())
+            for output in outputs:
+                run.drain(output)
+            if stopping:
+                return
+            if outputs or work is None:
+                run.check_over()
+            if work is not None:
+                work.overhead = entered - asked
+                self._execute(work)
+            elif parked:
                 # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
                 self._beds[worker].acquire()
-                continue
-            for call in plan:
-                self._call(worker, call)
-                if run.stopping:
-                    return
 
-    def _call(self, worker: int, call: Call) -> None:
+    def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
+        if work is None:
+            return []
+        work.overhead += now - work.ended
+        return self._run.runtime.finish(work, now)
+
+    def _next(self, worker: int) -> tuple[Work | None, bool]:
+        """The next call of the worker's plan that can run, or of a new plan; or that there is none."""
         run, runtime = self._run, self._run.runtime
-        now = run.clock.now
-        asked = now()
-        with run.lock:
-            scheduler = runtime.overhead.scheduler
-            start = now()
-            work = runtime.begin(worker, call, start)
-            if work is None:
-                return
-            run.made_room()
-            began = now()
-            runtime.overhead.storage += began - start - (runtime.overhead.scheduler - scheduler)
-        runtime.execute(work)
-        ended = now()
-        work.seconds = ended - began
-        with run.lock:
-            scheduler = runtime.overhead.scheduler
-            entered = now()
-            work.overhead = (began - asked) + (entered - ended)
-            outputs = runtime.finish(work, entered)
-            left = now()
-            runtime.overhead.storage += left - entered - (runtime.overhead.scheduler - scheduler)
-            runtime.overhead.worker += (start - asked) + (entered - ended)
-        for output in outputs:
-            run.drain(output)
-        if runtime.sources_ended or outputs:
-            with run.lock:
-                run.check_over()
+        asked = False
+        while True:
+            plan = self._plans[worker]
+            while plan:
+                call, plan = plan[0], plan[1:]
+                work = runtime.begin(worker, call, run.clock.now())
+                if work is not None:
+                    self._plans[worker] = plan
+                    run.made_room()
+                    return work, False
+            self._plans[worker] = None
+            if asked:
+                return None, False
+            runtime.idle(worker, run.clock.now())
+            if self._plans[worker] is None:
+                return None, True
+            asked = True
+
+    def _execute(self, work: Work) -> None:
+        clock = self._run.clock
+        began = clock.now()
+        self._run.runtime.execute(work)
+        work.ended = clock.now()
+        work.seconds = work.ended - began
+
+    def _account(self, asked: float, entered: float, left: float) -> None:
+        """Lock held: whose time a visit took; the scheduler's own is counted where it is spent."""
+        overhead = self._run.runtime.overhead
+        overhead.worker += entered - asked
+        overhead.storage += left - entered - (overhead.scheduler - self._scheduler)
+        self._scheduler = overhead.scheduler
