@@ -385,9 +385,10 @@ def test_a_joins_time_does_not_depend_on_how_far_its_sources_were_read(packet_ro
     app, found = hg.App("join"), []
     left = app.source("left", testing.from_rows([at(s, left=s) for s in (0, 1, 2, 3)]))
     right = app.source("right", testing.from_rows([at(s, right=s) for s in (0, 50, 2, 3, 100)]))
-    slow = left.universal(cost=1.0, name="slow")
+    slow = left.filter("left >= 0", name="slow")
     slow.key_by("k").join(right.key_by("k"), within="1 second", on="ts").to("pairs", hg.to_list(found))
-    app.run(hg.Simulated(workers=2, packet_rows=packet_rows), "tuple_at_a_time")
+    engine = hg.Simulated(workers=2, packet_rows=packet_rows, costs={"slow": 1.0})
+    app.run(engine, "tuple_at_a_time")
     assert [(row["left"], row["right"]) for row in found] == [
         (row["left"], row["right"]) for row in serial(app.network)["pairs"]
     ]

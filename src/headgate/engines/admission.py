@@ -131,10 +131,7 @@ class Admission:
         if not chunks:
             return []
         if len(chunks) == 1:
-            place, chunk = chunks[0]
-            serial = self.next_serial
-            self.next_serial += chunk.batch.num_rows
-            return [(place, self._packet(place, chunk.batch, serial, _arrivals(chunk)))]
+            return [self._next_packet(*chunks[0])]
         arrivals = [
             np.full(c.batch.num_rows, c.arrivals) if isinstance(c.arrivals, float) else c.arrivals
             for _, c in chunks
@@ -152,18 +149,12 @@ class Admission:
 
     def _finite(self, places: list[int], now: float) -> list[tuple[int, Packet]]:
         """One packet of each, in rounds of turns; a source that ends leaves the rounds."""
-        alone = len(self.entries) == 1
-        wanted = self.packet_rows if alone else max(self.packet_rows // TURN, 1) * TURN
+        if len(self.entries) == 1:
+            found = self._read(0, now, self.packet_rows)
+            return [self._next_packet(0, found)] if isinstance(found, Chunk) else []
+        wanted = max(self.packet_rows // TURN, 1) * TURN
         for place in places:
-            self._fill(place, now, wanted if not alone else 1, wanted)
-        if alone:
-            buffer = self._buffers[0]
-            if not buffer.rows:
-                return []
-            batch, arrivals = buffer.take(min(buffer.rows, self.packet_rows))
-            serial = self.next_serial
-            self.next_serial += batch.num_rows
-            return [(0, self._packet(0, batch, serial, arrivals))]
+            self._fill(place, now, wanted)
         counts = dict.fromkeys(places, 0)
         starts: dict[int, list[int]] = {p: [] for p in places}
         lengths: dict[int, list[int]] = {p: [] for p in places}
@@ -186,13 +177,19 @@ class Admission:
                 admitted.append((place, self._packet(place, batch, serials, arrivals)))
         return admitted
 
-    def _fill(self, place: int, now: float, enough: int, wanted: int) -> None:
-        """Read until the buffer holds ``enough`` rows or the source has ended."""
+    def _fill(self, place: int, now: float, wanted: int) -> None:
+        """Read until the buffer holds ``wanted`` rows or the source has ended."""
         buffer, entry = self._buffers[place], self.entries[place]
-        while buffer.rows < enough and not entry.ended:
+        while buffer.rows < wanted and not entry.ended:
             found = self._read(place, now, wanted - buffer.rows)
             if isinstance(found, Chunk):
                 buffer.add(found)
+
+    def _next_packet(self, place: int, chunk: Chunk) -> tuple[int, Packet]:
+        """A chunk that is admitted as a whole, with the next serials."""
+        serial = self.next_serial
+        self.next_serial += chunk.batch.num_rows
+        return place, self._packet(place, chunk.batch, serial, _arrivals(chunk))
 
     def _packet(self, place: int, batch: pa.RecordBatch, serials: Any, arrivals: Any) -> Packet:
         entry = self.entries[place]

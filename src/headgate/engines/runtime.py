@@ -87,7 +87,7 @@ class Runtime:
         )
         self.boxes = self.live.boxes
         self.outputs = self.live.outputs
-        self.catalog = Catalog([self.live.entry(box) for box in self.boxes], packet_rows)
+        self.catalog = Catalog([self.live.entry(box) for box in self.boxes])
         for decision in policy.start(self.catalog, workers, seed):
             self._carry_out(decision)
 

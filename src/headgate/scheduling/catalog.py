@@ -63,10 +63,8 @@ class BoxEntry:
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
-    def __init__(self, boxes: Sequence[BoxEntry], packet_rows: int = 1) -> None:
+    def __init__(self, boxes: Sequence[BoxEntry]) -> None:
         self.boxes = list(boxes)
-        self.packet_rows = packet_rows
-        """Tuples in a full packet."""
         self.ready: list[int] = []
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         self._is_ready = [False] * len(self.boxes)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.trains import Count
+from headgate.scheduling.trains import Time
+
+SLICE = 0.005
+"""Seconds for which a worker takes an operator."""
 
 
 class LastInPipeline(Pull):
-    """The box furthest from the sources that can run, a packet at a time: tuples leave as soon as they can.
+    """The box furthest from the sources that can run, for a time slice: tuples leave as soon as they can.
 
-    Boxes are numbered by their distance from the sources, so the last that is ready is the furthest.  A
-    packet follows its way through the network while it is still in the cache.
+    Boxes are numbered by their distance from the sources, so the last that is ready is the furthest.
     """
 
     name = "lp"
 
+    def __init__(self, time_slice: float = SLICE) -> None:
+        self.train = Time(time_slice)
+
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
-        return (Call(ready[-1], Count(self.catalog.packet_rows)),) if ready else None
+        return (Call(ready[-1], self.train),) if ready else None
