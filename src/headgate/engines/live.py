@@ -20,7 +20,7 @@ from headgate.scheduling.states import Task
 Times = npt.NDArray[np.float64]
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveBox:
     """A box while it runs."""
 
@@ -50,7 +50,7 @@ class LiveBox:
     removed: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveOutput:
     """A query's output while it runs: what waits for the sink, and what was measured."""
 
@@ -109,9 +109,13 @@ Target = tuple[LiveBox | LiveOutput, int]
 """Where an arrow leads, and which of the arrows there it is."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Work:
-    """One box call under way."""
+    """One box call under way.
+
+    A superbox is a tree of them: results of one are passed on to the next packet by packet, while they
+    are in the cache, without going through the queue between them.
+    """
 
     live: LiveBox
     worker: int
@@ -122,13 +126,20 @@ class Work:
     ticket: int
     tuples: int
     start: float
+    onward: list[list[Work]] = field(default_factory=list)
+    """For every output, the calls that its packets are passed on to."""
+    members: dict[int, Work] = field(default_factory=dict)
+    """The calls of the whole superbox by box; all of them share this."""
+    keeps: bool = True
+    """Some results go to a queue or an output."""
+    tuples_out: int = 0
     results: list[list[Packet]] = field(default_factory=list)
     ended: float = 0.0
     seconds: float = 0.0
     overhead: float = 0.0
     over: bool = False
     markers: tuple[Marker, ...] = ()
-    """Markers that came while the call was under way and leave after its results."""
+    """Markers that came without a tuple and leave after the results."""
     error: BaseException | None = None
     leaves: Callable[[Packet], Times] | None = None
     """In simulation: when each row of a result leaves the call."""
@@ -136,7 +147,3 @@ class Work:
     @property
     def first_serial(self) -> int:
         return min(order.first_serial for order in self.head)
-
-    @property
-    def tuples_out(self) -> int:
-        return sum(len(results[0]) for results in self.results if results)

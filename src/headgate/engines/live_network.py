@@ -131,11 +131,13 @@ class LiveNetwork:
         )
 
     def deliver(self, work: Work, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
+        passed_on = [w.live for calls in work.onward for w in calls]
         for results in work.results:
             for port, packet in enumerate(results):
                 times = work.leaves(packet) if work.leaves is not None and len(packet) else None
                 for target, arrow in work.live.targets[port]:
-                    self.put(target, arrow, packet, touched, outputs, times)
+                    if target not in passed_on:
+                        self.put(target, arrow, packet, touched, outputs, times)
         if work.markers:
             self._forward(work.live, work.markers, touched, outputs)
 

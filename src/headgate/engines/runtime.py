@@ -37,6 +37,7 @@ from headgate.scheduling.interface import (
     Timer,
     Wake,
 )
+from headgate.scheduling.trains import WHOLE_QUEUE
 
 QUEUE_PACKETS = 8
 """A queue holds about that many packets; a box whose results find no room is not run."""
@@ -169,10 +170,7 @@ class Runtime:
                 return None
             tuples = sum([packet.order.length for round_ in rounds for packet in round_])
             head = [packet.order for packet in rounds[0] if len(packet)]
-        work = Work(live, worker, rounds, head, live.end_due, live.next_ticket, tuples, now)
-        live.end_due = False
-        live.next_ticket += 1
-        live.open_work[work.ticket] = work
+        work = self._open(live, worker, rounds, head, tuples, now)
         if live.holds_time:
             self._set_idle_inputs(live)
         if live.first:
@@ -184,29 +182,101 @@ class Runtime:
             self.tell(Spawned(now, live.place, queue, immediate=False, worker=worker))
         return work
 
+    def _open(
+        self, live: LiveBox, worker: int, rounds: list[Round], head: list[Order], tuples: int, now: float
+    ) -> Work:
+        work = Work(live, worker, rounds, head, live.end_due, live.next_ticket, tuples, now)
+        work.onward = [[] for _ in live.targets]
+        work.members[live.place] = work
+        live.end_due = False
+        live.next_ticket += 1
+        live.open_work[work.ticket] = work
+        return work
+
+    def fuse(self, work: Work, call: Call, now: float) -> bool:
+        """Make a plan's later call part of a superbox under way, if that changes nothing but the cost.
+
+        It must be fed by one member alone, wait for nothing older (neither queued nor in an open call that
+        does not pass it), have a lane and room, and take all that comes.
+        """
+        live = self.boxes[call.box]
+        feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
+        if feeder is None or feeder.end or call.train != WHOLE_QUEUE:
+            return False
+        entry = self.catalog.boxes[call.box]
+        if live.removed or live.finished or live.inbox.rows or not live.task.free:
+            return False
+        if any(live.place in self.catalog.boxes[down].queue.full for down in entry.downstream):
+            return False
+        if any(call.box not in w.members for w in feeder.live.open_work.values() if w is not feeder):
+            return False
+        member = self._open(live, work.worker, [], work.head, 0, now)
+        member.members = work.members
+        member.members[live.place] = member
+        for port, targets in enumerate(feeder.live.targets):
+            feeder.onward[port] += [member for target, _ in targets if target is live]
+        live.task.begin(False)
+        self.tell(Started(now, work.worker, live.place, 0, entry.queue))
+        return True
+
     def execute(self, work: Work) -> None:
-        """The call itself; needs no lock, since nobody else is inside this lane."""
-        live = work.live
+        """The call itself; needs no lock, since nobody else is inside its lanes."""
+        for member in work.members.values():
+            passed_on = sum(len(calls) for calls in member.onward)
+            member.keeps = passed_on < sum(len(targets) for targets in member.live.targets)
+        for packets in work.rounds:
+            self._call(work, packets)
+        if work.end:
+            live = work.live
+            end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
+            try:
+                work.results.append(live.operator.finish(live.state, end))
+            except Exception as error:
+                work.error = error if isinstance(error, HeadgateError) else _wrap(work, error)
+
+    def _call(self, work: Work, packets: Round) -> None:
+        """One round through an operator and whatever of the superbox follows it."""
+        if work.error is not None:
+            return
+        begin = self._timer()
         try:
-            process, state = live.operator.process, live.state
-            for packets in work.rounds:
-                work.results.append(process(packets, state))
-            if work.end:
-                end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
-                work.results.append(live.operator.finish(state, end))
+            results = work.live.operator.process(packets, work.live.state)
         except Exception as error:
-            work.error = error if isinstance(error, HeadgateError) else _wrap(live, work, error)
+            work.error = error if isinstance(error, HeadgateError) else _wrap(work, error)
+            return
+        work.seconds += self._timer() - begin
+        work.tuples_out += len(results[0])
+        if work.keeps:
+            work.results.append(results)
+        for packet, following in zip(results, work.onward, strict=True):
+            for member in following:
+                if len(packet):
+                    member.tuples += len(packet)
+                    self._call(member, (packet,))
+                else:
+                    member.markers += packet.markers
 
     def finish(self, work: Work, now: float) -> list[LiveOutput]:
         """A call is over: pass results on, in the order in which calls began.  Returns outputs to drain."""
+        outputs: dict[int, LiveOutput] = {}
+        start, overhead = work.start, work.overhead / len(work.members)
+        for member in list(work.members.values()):
+            end = now if member.end or len(work.members) == 1 else start + member.seconds
+            self.trace.add(BoxCall(work.worker, member.live.box.name, member.tuples, start, end))
+            start = end
+            member.overhead = overhead
+            self._finish_one(member, now, outputs)
+        if self.sources_ended:
+            outputs |= {o.place: o for o in self._settle_ends(now, list(work.members))}
+        return list(outputs.values())
+
+    def _finish_one(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
         live = work.live
         work.over = True
         work.rounds = []
-        self.trace.add(BoxCall(work.worker, live.box.name, work.tuples, work.start, now))
         if work.error is not None:
             self._fail_queries(self.network.queries_of[live.place], work.error, now)
         touched: dict[int, LiveBox] = {}
-        outputs: dict[int, LiveOutput] = {}
         while live.next_delivery in live.open_work and live.open_work[live.next_delivery].over:
             ready = live.open_work.pop(live.next_delivery)
             live.next_delivery += 1
@@ -234,9 +304,6 @@ class Runtime:
             self._check_merge(self.boxes[place], now, work.worker)
         for place in live.merging_outputs:
             outputs[place] = self.outputs[place]
-        if self.sources_ended:
-            outputs |= {o.place: o for o in self._settle_ends(now, [live.place])}
-        return list(outputs.values())
 
     def _announce(self, queues: Sequence[tuple[int, QueueState]], now: float, worker: int | None) -> None:
         """Tell of boxes that had nothing to do and now have; of others' longer queues if no call told it."""
@@ -393,7 +460,8 @@ def _mark_begin(rounds: Sequence[Round], now: float) -> None:
                     marker.begin = now
 
 
-def _wrap(live: LiveBox, work: Work, error: Exception) -> OperatorError:
+def _wrap(work: Work, error: Exception) -> OperatorError:
+    live = work.live
     wrapped = OperatorError(
         f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {work.first_serial} on: "
         f"{type(error).__name__}: {error}"

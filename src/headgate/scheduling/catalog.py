@@ -108,6 +108,17 @@ class Catalog:
                 return False
         return True
 
+    def downstream(self, place: int) -> list[int]:
+        """All boxes that a box's results can reach, in order of their numbers."""
+        found: set[int] = set()
+        todo = list(self.boxes[place].downstream)
+        while todo:
+            box = todo.pop()
+            if box not in found:
+                found.add(box)
+                todo += self.boxes[box].downstream
+        return sorted(found)
+
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)
         if ready == self._is_ready[place]:

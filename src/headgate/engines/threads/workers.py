@@ -86,7 +86,7 @@ class Workers:
                 call, plan = plan[0], plan[1:]
                 work = runtime.begin(worker, call, run.clock.now())
                 if work is not None:
-                    self._plans[worker] = plan
+                    self._plans[worker] = self._fuse(work, plan)
                     run.made_room()
                     return work, False
             self._plans[worker] = None
@@ -97,12 +97,14 @@ class Workers:
                 return None, True
             asked = True
 
+    def _fuse(self, work: Work, plan: Plan) -> Plan:
+        """Run as much of the plan as a superbox as can be; the rest follows call by call."""
+        now = self._run.clock.now()
+        return tuple([call for call in plan if not self._run.runtime.fuse(work, call, now)])
+
     def _execute(self, work: Work) -> None:
-        clock = self._run.clock
-        began = clock.now()
         self._run.runtime.execute(work)
-        work.ended = clock.now()
-        work.seconds = work.ended - began
+        work.ended = self._run.clock.now()
 
     def _account(self, asked: float, entered: float, left: float) -> None:
         """Lock held: whose time a visit took; the scheduler's own is counted where it is spent."""
