@@ -210,15 +210,15 @@ class Dice(Pull):
         return (Call(self.random.choice(self.catalog.ready), train),)
 
 
-def busy_app() -> tuple[hg.App, Rows]:
+def busy_app(cost: float = 0.01) -> tuple[hg.App, Rows]:
     app, found = hg.App("busy"), []
     draw = random.Random(7)
     rows = [{"k": draw.randrange(4), "a": i} for i in range(150)]
     stream = app.source("s", testing.from_rows(rows))
-    left = stream.universal(cost=0.01, selectivity=0.6, name="left")
+    left = stream.universal(cost=cost, selectivity=0.6, name="left")
     right = stream.filter("a % 3 = 0", name="right")
     left.union(right).key_by("k").running("count(*) AS n", name="count").to("q", hg.to_list(found))
-    stream.universal(cost=0.02, name="other").to("r", hg.to_list([]))
+    stream.universal(cost=2 * cost, name="other").to("r", hg.to_list([]))
     return app, found
 
 
@@ -246,7 +246,7 @@ def test_another_seed_is_another_run_with_the_same_answers() -> None:
 
 
 def test_answers_are_those_of_threads() -> None:
-    app, found = busy_app()
+    app, found = busy_app(cost=1e-5)
     app.run(hg.Simulated(workers=3, packet_rows=4))
     simulated = list(found)
     found.clear()

@@ -275,7 +275,7 @@ def test_a_query_that_fails_no_longer_holds_the_source_back(ends: Ends, pressure
         found.extend(batch.column("a").to_pylist())
         more.set()
 
-    def fails(row: dict[str, Any]) -> dict[str, Any]:
+    def fails(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
         assert pressure.wait(PATIENCE)
         while len(found) < source.given:
             more.wait(0.01)
@@ -283,7 +283,7 @@ def test_a_query_that_fails_no_longer_holds_the_source_back(ends: Ends, pressure
 
     app = hg.App("fails")
     stream = app.source("numbers", source)
-    stream.flat_map_rows(fails, schema=NUMBERS).to("bad", hg.to_list([]))
+    stream.process(fails, schema=NUMBERS).to("bad", hg.to_list([]))
     stream.filter("a >= 0").to("good", hg.to_function(collect))
     report = ends(lambda: app.run(hg.Threads(workers=2, packet_rows=1), "tuple_at_a_time"))
     assert "boom" in str(report.queries["bad"].error)

@@ -106,12 +106,12 @@ class Admission:
         try:
             found = entry.reader.poll(now, rows)
         except Exception as error:
-            entry.error = (
-                error
-                if isinstance(error, SourceError)
-                else SourceError(f"Source '{entry.source.name}' failed: {type(error).__name__}: {error}")
-            )
-            entry.error.__cause__ = None if error is entry.error else error
+            entry.error = error
+            if not isinstance(error, SourceError):
+                entry.error = SourceError(
+                    f"Source '{entry.source.name}' failed: {type(error).__name__}: {error}"
+                )
+                entry.error.__cause__ = error
             found = None
         if found is None:
             entry.ended = True

@@ -32,10 +32,11 @@ class MapPackets(Operator):
         require_function(fn, "map_packets")
         super().__init__([schema], [normalise(out_schema)])
         self.fn = fn
+        self._label = f"map_packets({function_name(fn)})"
 
     @property
     def label(self) -> str:
-        return f"map_packets({function_name(self.fn)})"
+        return self._label
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         packet = packets[0]
