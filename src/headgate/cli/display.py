@@ -34,17 +34,17 @@ def rate(value: float) -> str:
         return "-"
     for limit, unit in ((1e6, "M"), (1e3, "k")):
         if value >= limit:
-            return f"{value / limit:.2f} {unit}/s"
-    return f"{value:.0f} /s"
+            return f"{value / limit:.3g}{unit}/s"
+    return f"{value:.0f}/s"
 
 
 def query_table(report: Report, title: str | None = None) -> Table:
     """One row per query: tuples, throughput, latency, QoS."""
     table = Table(title=title, title_justify="left")
-    table.add_column("query")
-    for name in ("tuples in", "results", "throughput", "p50", "p99", "QoS", "late"):
-        table.add_column(name, justify="right")
-    table.add_column("state")
+    table.add_column("query", overflow="fold")
+    for name in ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
     for query in report.queries.values():
         qos = "-" if query.qos is None else f"{query.qos:.3f}"
         table.add_row(
@@ -56,7 +56,7 @@ def query_table(report: Report, title: str | None = None) -> Table:
             seconds(query.latency.p99),
             qos,
             f"{query.late:,}",
-            "[green]ok[/]" if query.error is None else f"[red]failed[/]: {query.error}",
+            "[green]ok[/]" if query.error is None else "[red]failed[/]",
         )
     return table
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -166,7 +167,7 @@ def _generate(directory: Path, rows: int, seed: int) -> None:
 
 @cli.command()
 def demo(
-    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 500_000,
     policy: PolicyName = policies.DEFAULT,
     workers: WorkerCount = None,
 ) -> None:
@@ -198,14 +199,16 @@ _QUESTIONS = {
 
 
 def _answers(last: dict[str, pa.RecordBatch]) -> None:
-    """The newest result or two of every query, so that one sees answers and not only figures."""
+    """The first results of every query's newest period, so that one sees answers and not only figures."""
     for query, question in _QUESTIONS.items():
         console.print(f"\n[bold]{query}[/]: {question}")
         batch = last.get(query)
         if batch is None:
             console.print("  (no results)")
             continue
-        for row in batch.slice(max(0, batch.num_rows - 3)).to_pylist():
+        newest = batch.filter(pc.equal(batch.column("window_end"), pc.max(batch.column("window_end"))))
+        for row in newest.slice(0, 3).to_pylist():
+            del row["window_start"]
             console.print(
                 "  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False
             )
