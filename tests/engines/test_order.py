@@ -25,7 +25,7 @@ from headgate.app import Stream
 from headgate.engines import admission
 from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.trains import Count, Share, Time
+from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -215,11 +215,14 @@ class Wild(Pull):
             return None
         draw = self.random
         trains = (Count(1), Count(3), Share(0.4), Share(1.0), Time(0.002))
-        plan = [Call(draw.choice(self.catalog.ready), draw.choice(trains))]
-        plan += [
-            Call(draw.randrange(len(self.catalog.boxes)), draw.choice(trains))
-            for _ in range(draw.randrange(3))
-        ]
+        first = draw.choice(self.catalog.ready)
+        plan = [Call(first, draw.choice(trains))]
+        if draw.random() < 0.5:  # a superbox: some of the boxes that follow, with all that comes
+            after = [box for box in self.catalog.downstream(first) if draw.random() < 0.8]
+            plan += [Call(box, WHOLE_QUEUE) for box in after]
+        else:
+            anywhere = [draw.randrange(len(self.catalog.boxes)) for _ in range(draw.randrange(3))]
+            plan += [Call(box, draw.choice(trains)) for box in anywhere]
         return tuple(plan)
 
 

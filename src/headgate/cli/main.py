@@ -79,7 +79,7 @@ def run(
 ) -> None:
     """Run an application.
 
-    Example: `headgate run examples/tpcx_bb/q4.py --policy round_robin --workers 2`
+    Example: `headgate run examples/tpcx_bb/q4.py --policy lp --workers 2`
     """
     engines = {"threads": Threads, "simulated": Simulated}
     if engine not in engines:
