@@ -111,14 +111,17 @@ def test_engines_do_not_know_each_other() -> None:
         if own[0] == "engines":
             mine = own[1] if own[1] in folders else None
             others = {
-                parts[1] for parts in ours(path) if parts[:1] == ("engines",) and parts[1:2] and parts[1] in folders
+                parts[1]
+                for parts in ours(path)
+                if parts[:1] == ("engines",) and parts[1:2] and parts[1] in folders
             }
             assert others <= {mine}, f"{name(path)} imports another engine"
 
 
 def test_engines_mirror_each_others_file_names() -> None:
     files = {
-        folder: {p.name for p in (ROOT / "engines" / folder).glob("*.py")} for folder in ("threads", "simulated")
+        folder: {p.name for p in (ROOT / "engines" / folder).glob("*.py")}
+        for folder in ("threads", "simulated")
     }
     assert files["threads"] == files["simulated"]
 

@@ -337,9 +337,7 @@ def test_finite_sources_take_turns_of_1024_rows(engine: hg.Engine, sizes: tuple[
     """In the order of their declaration; one that has ended is passed over."""
     app, found = hg.App("turns"), []
     schema = pa.schema([("source", pa.int64()), ("a", pa.int64())])
-    streams = [
-        app.source(f"s{i}", testing.from_rows(numbered(n, i), schema)) for i, n in enumerate(sizes)
-    ]
+    streams = [app.source(f"s{i}", testing.from_rows(numbered(n, i), schema)) for i, n in enumerate(sizes)]
     streams[0].union(*streams[1:]).to("all", hg.to_list(found))
     app.run(engine)
     expected: Rows = []

@@ -68,7 +68,9 @@ def test_tuple_at_a_time_pays_the_overhead_for_every_tuple() -> None:
 def test_two_boxes_in_a_row() -> None:
     """The second begins when the first's call is over: 3 tuples of 1 s, then 3 of 2 s."""
     app, found = hg.App("two"), []
-    app.source("s", three()).universal(cost=1, name="A").universal(cost=2, name="B").to("q", hg.to_list(found))
+    app.source("s", three()).universal(cost=1, name="A").universal(cost=2, name="B").to(
+        "q", hg.to_list(found)
+    )
     report = app.run(hg.Simulated(workers=1), "round_robin")
     assert list(report.trace) == [BoxCall(0, "A", 3, 0.0, 3.0), BoxCall(0, "B", 3, 3.0, 9.0)]
     assert latencies(report) == [5, 7, 9]
@@ -93,7 +95,9 @@ def test_two_workers_share_a_stateless_box() -> None:
 def test_two_workers_cannot_share_a_box_with_state() -> None:
     app, found = hg.App("stateful"), []
     schema = pa.schema([("a", pa.int64())])
-    app.source("s", three()).process(lambda row, state: row, schema=schema, name="box").to("q", hg.to_list(found))
+    app.source("s", three()).process(lambda row, state: row, schema=schema, name="box").to(
+        "q", hg.to_list(found)
+    )
     report = app.run(hg.Simulated(workers=2, costs={"box": 1.0}), "tuple_at_a_time")
     assert [(call.start, call.end) for call in report.trace] == [(0, 1), (1, 2), (2, 3)]
 
@@ -106,7 +110,10 @@ def test_a_thread_per_box_is_served_by_a_core_in_quanta() -> None:
     stream.universal(cost=1, name="B").to("b", hg.to_list([]))
     engine = hg.Simulated(workers=1, quantum=1.0, switch_cost=0.1)
     report = app.run(engine, "thread_per_box")
-    assert [(call.worker, call.box, round(call.end, 9)) for call in report.trace] == [(0, "A", 5.5), (1, "B", 6.6)]
+    assert [(call.worker, call.box, round(call.end, 9)) for call in report.trace] == [
+        (0, "A", 5.5),
+        (1, "B", 6.6),
+    ]
     assert latencies(report, "a") == [3.5, 4.5, 5.5]
     assert latencies(report, "b") == [4.6, 5.6, 6.6]
     assert report.overhead.scheduler == pytest.approx(0.6)

@@ -1,7 +1,7 @@
 """``stream.process(fn, schema=, state=)`` and ``keyed.process(...)``: a user's function with a memory.
 
 The function changes its state in place.  A keyed one has a state per key, which starts afresh when the key
-was not seen for ``expire`` of event time.
+was not seen for more than ``expire`` of event time.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class KeyedProcessState(State):
         if expire is None:
             return slots
         seen = self.seen[slots]
-        live: Ints = slots[(self.clock.maximum - seen < expire) | (seen == NEVER)]
+        live: Ints = slots[self.clock.maximum - seen <= expire]
         return live
 
     def forget(self) -> None:
@@ -234,8 +234,7 @@ class KeyedProcess(Operator):
             slot = where[place]
             if expire is not None:
                 time = now[place]
-                # A key seen before time began (its times were null) is as old as the next time it is seen.
-                if time - seen[slot] >= expire and seen[slot] > NEVER:
+                if time - seen[slot] > expire:
                     values.pop(slot, None)
                 seen[slot] = time
             if slot not in values:
