@@ -1,4 +1,4 @@
-"""What every test shares: reproducible properties, and the ways of running that behavioural tests go through."""
+"""What every test shares: reproducible properties, and the ways of running for behavioural tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENGINES: dict[str, Callable[[], hg.Engine]] = {
 
 
 T = TypeVar("T")
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds after which a run that should have ended counts as hanging."""
 
 

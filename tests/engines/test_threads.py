@@ -90,15 +90,15 @@ class _CountedReader(Reader):
 def pressure(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when the sources have been told for the first time that there is no room."""
     felt = threading.Event()
-    real = LiveNetwork.has_room
+    real = LiveNetwork.room
 
-    def has_room(self: LiveNetwork) -> bool:
-        room = real(self)
-        if not room:
+    def room(self: LiveNetwork) -> int:
+        rows = real(self)
+        if rows <= 0:
             felt.set()
-        return room
+        return rows
 
-    monkeypatch.setattr(LiveNetwork, "has_room", has_room)
+    monkeypatch.setattr(LiveNetwork, "room", room)
     return felt
 
 
@@ -185,7 +185,7 @@ def test_a_slow_box_holds_the_source_back(ends: Ends, pressure: threading.Event)
     stream = app.source("numbers", source).filter("a >= 0")
     stream.flat_map_rows(slow, schema=NUMBERS).to("q", hg.to_list(found))
     ends(lambda: app.run(hg.Threads(workers=2, packet_rows=packet), "round_robin"))
-    # Either queue holds at most 8 packets and one train more, and either box has one train in hand.
+    # Either queue is full with one train on top, and either box has as much in hand.
     assert seen[0] <= 4 * (2 * QUEUE_PACKETS + 2) * packet < rows
     assert values(found) == list(range(rows))
 
@@ -213,7 +213,7 @@ def test_a_slow_sink_holds_the_source_back(ends: Ends, pressure: threading.Event
 def test_queues_stay_within_their_bound_for_the_whole_run(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, policy: str, workers: int
 ) -> None:
-    """A queue takes no more once it holds 8 packets; what may come on top is what was already on its way."""
+    """A queue takes no more once it is full; what may come on top is what was already on its way."""
     packet = 8
     longest: dict[str, int] = {}
 
@@ -267,7 +267,7 @@ def test_results_behind_an_overtaken_call_are_bounded(ends: Ends) -> None:
 
 
 def test_a_query_that_fails_no_longer_holds_the_source_back(ends: Ends, pressure: threading.Event) -> None:
-    """Its queue is full and the source waits for it; the other query has nothing left to do.  Then it fails."""
+    """Its queue is full and the source waits for it; the other query has nothing to do.  Then it fails."""
     source, found = Counted(500), []
     more = threading.Event()
 

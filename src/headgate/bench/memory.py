@@ -1,6 +1,6 @@
 """Memory: many rows from files through the five TPCx-BB queries, with a peak that does not grow with them.
 
-What bounds it: every queue holds about eight packets, a full queue stops the box before it and in the end
+What bounds it: every queue holds about sixteen packets, a full queue stops the box before it and in the end
 the source, files are read a packet at a time, and operators keep the state of open windows only.  Each size
 runs in a process of its own, whose peak is the operating system's own figure.
 """

@@ -73,10 +73,6 @@ class Admission:
         """Every source is at its end."""
         return all(e.ended for e in self.entries)
 
-    def frontier(self, place: int) -> int:
-        """Below this serial, this source admits nothing new."""
-        return self.next_serial
-
     def poll(self, now: float) -> list[tuple[int, Packet]] | Wait:
         """The next packets, by source, or when to ask again.  Empty when all sources have ended."""
         live = [p for p, e in enumerate(self.entries) if e.live and not e.ended]
@@ -85,7 +81,8 @@ class Admission:
         waits: list[float | None] = []
         admitted += self._live(live, now, waits)
         for place, entry in enumerate(self.entries):
-            self._note_idle(entry, any(p == place for p, _ in admitted), now)
+            if entry.source.idle_after is not None:
+                self._note_idle(entry, any(p == place for p, _ in admitted), now)
         if admitted or self.ended:
             return admitted
         if finite:
@@ -98,7 +95,7 @@ class Admission:
     def _note_idle(self, entry: Entry, had: bool, now: float) -> None:
         if had:
             entry.last, entry.idle = now, False
-        elif entry.source.idle_after is not None and now - entry.last >= entry.source.idle_after:
+        elif now - entry.last >= (entry.source.idle_after or 0.0):
             entry.idle = True
 
     def _read(self, place: int, now: float, rows: int) -> Chunk | Wait | None:

@@ -53,9 +53,12 @@ class Inbox:
     def clear(self) -> None:
         raise NotImplementedError
 
+    def room(self, arrow: int) -> int:
+        """Rows that this arrow finds room for.  Each has its own: one that waits must not shut others out."""
+        return self.capacity - self.rows
+
     def full(self, arrow: int) -> bool:
-        """Whether this arrow finds no room.  Each has its own: one that waits must not shut others out."""
-        return self.rows >= self.capacity
+        return self.room(arrow) <= 0
 
     def measure(self, latency: bool, full: frozenset[int]) -> QueueState:
         """The queue as the policy sees it; ages only if asked for, as they cost a pass over order keys."""
@@ -245,8 +248,8 @@ class Merge(Inbox):
             for part, schema in zip(parts, self._schemas, strict=True)
         )
 
-    def full(self, arrow: int) -> bool:
-        return self._arrows[arrow].rows >= self.capacity
+    def room(self, arrow: int) -> int:
+        return self.capacity - self._arrows[arrow].rows
 
     def packets(self) -> list[Packet]:
         return [p for arrow in self._arrows for p in (*arrow.ready.packets(), *arrow.waiting)]

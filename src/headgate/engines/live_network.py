@@ -121,14 +121,14 @@ class LiveNetwork:
 
     # --- packets ------------------------------------------------------------------------------------
 
-    def has_room(self) -> bool:
-        """Back-pressure: whether every queue that a source feeds can take more."""
-        return not any(
-            target.inbox.full(arrow)
-            for targets in self.source_targets
-            for target, arrow in targets
-            if not (target.removed if isinstance(target, LiveBox) else target.failed)
-        )
+    def room(self) -> int:
+        """Back-pressure: rows that every queue which a source feeds can take."""
+        room = self._queue_rows
+        for targets in self.source_targets:
+            for target, arrow in targets:
+                if not (target.removed if isinstance(target, LiveBox) else target.failed):
+                    room = min(room, target.inbox.room(arrow))
+        return room
 
     def deliver(self, work: Work, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
         passed_on = [w.live for calls in work.onward for w in calls]

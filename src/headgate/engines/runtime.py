@@ -39,7 +39,7 @@ from headgate.scheduling.interface import (
 )
 from headgate.scheduling.trains import WHOLE_QUEUE
 
-QUEUE_PACKETS = 8
+QUEUE_PACKETS = 16
 """A queue holds about that many packets; a box whose results find no room is not run."""
 
 

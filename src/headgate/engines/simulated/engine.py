@@ -187,7 +187,7 @@ class SimulatedRun:
     def _feed(self) -> None:
         self._feeding = False
         runtime, now = self.runtime, self.clock.now()
-        if runtime.sources_ended or not runtime.live.has_room():
+        if runtime.sources_ended or runtime.live.room() <= 0:
             return
         found = runtime.admission.poll(now)
         if isinstance(found, Wait):

@@ -25,9 +25,11 @@ from headgate.engines.sources.base import Wait
 from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
+from headgate.graph.packet import Packet
 from headgate.scheduling.interface import Plan, Policy
 
 PROGRESS_EVERY = 0.5
+FEED_PACKETS = 4
 
 
 class Threads(Engine):
@@ -181,16 +183,16 @@ class _Run:
         runtime = self.runtime
         while True:
             with self.lock:
-                while not self.stopping and not runtime.live.has_room():
+                while not self.stopping and (room := runtime.live.room()) <= 0:
                     self.feeder_waits = True
                     self.room.wait()
                 self.feeder_waits = False
                 if self.stopping:
                     return
-            found = runtime.admission.poll(self.clock.now())
-            if isinstance(found, Wait):
+            found, wait = self._poll(room)
+            if wait is not None:
                 with self.lock:
-                    delay = 0.01 if found.until is None else found.until - self.clock.now()
+                    delay = 0.01 if wait.until is None else wait.until - self.clock.now()
                     if not self.stopping and delay > 0:
                         self.room.wait(delay)
                 continue
@@ -202,9 +204,23 @@ class _Run:
             if runtime.sources_ended:
                 return
 
+    def _poll(self, room: int) -> tuple[list[tuple[int, Packet]], Wait | None]:
+        """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
+        admission = self.runtime.admission
+        packets: list[tuple[int, Packet]] = []
+        for _ in range(FEED_PACKETS):
+            found = admission.poll(self.clock.now())
+            if isinstance(found, Wait):
+                return packets, None if packets else found
+            packets += found
+            room -= sum(len(packet) for _, packet in found)
+            if admission.ended or room < admission.packet_rows:
+                break
+        return packets, None
+
     def made_room(self) -> None:
         """Lock held: a queue got shorter."""
-        if self.feeder_waits and self.runtime.live.has_room():
+        if self.feeder_waits and self.runtime.live.room() > 0:
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------

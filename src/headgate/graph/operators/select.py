@@ -60,7 +60,7 @@ class Select(Operator):
         return [packet.with_batch(pa.RecordBatch.from_arrays(arrays, schema=self.outputs[0]))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("expressions", "_plan")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("expressions", "_plan", "_added")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -71,6 +71,31 @@ class WithColumns(Select):
     """The input's columns and one more per expression; an expression named like a column replaces it."""
 
     verb = "with_columns"
+
+    def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
+        if not self._only_adds:
+            return super().process(packets, state)
+        packet = packets[0]
+        given = batch = packet.batch
+        try:
+            for field, evaluate in self._added:
+                batch = batch.append_column(field, evaluate(given))
+        except BadRow as bad:
+            raise located(bad, self.label, packet) from bad
+        return [packet.with_batch(batch)]
+
+    def _compile(self) -> None:
+        super()._compile()
+        self._only_adds = all(
+            column == place for place, (_, _, column) in enumerate(self._plan[: self._width])
+        )
+        self._added = [
+            (pa.field(name, type_), evaluate) for name, type_, evaluate in self._plan[self._width :]
+        ]
+
+    @property
+    def _width(self) -> int:
+        return len(self.inputs[0])
 
     def _columns(self) -> list[tuple[str, pa.DataType, Any]]:
         schema = self.inputs[0]

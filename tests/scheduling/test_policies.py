@@ -1,0 +1,221 @@
+"""Policies decide alike for the same events; none of these tests needs a thread, a clock or a tuple."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from headgate.errors import PipelineError
+from headgate.scheduling import policies
+from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.interface import (
+    Call,
+    Changed,
+    Event,
+    Finished,
+    Idle,
+    Policy,
+    QueueState,
+    Run,
+    Spawned,
+    Started,
+    Timer,
+    Wake,
+)
+from headgate.scheduling.trains import WHOLE_QUEUE, Count
+from headgate.testing import play
+
+
+def boxes(count: int) -> list[BoxEntry]:
+    """Boxes side by side, all fed by sources."""
+    return [BoxEntry(f"box-{i}", 1, (), (), ("q",)) for i in range(count)]
+
+
+def born(*places: int, tuples: int = 5) -> list[Event]:
+    return [Spawned(0.0, place, QueueState(tuples)) for place in places]
+
+
+def called(policy: str | Policy, count: int, events: list[Event], **options: int) -> list[tuple[int, object]]:
+    decisions = play(policy, boxes(count), events, **options)
+    return [(d.plan[0].box, d.plan[0].train) for d in decisions if isinstance(d, Run)]
+
+
+# --- round robin ----------------------------------------------------------------------------------------
+
+
+def test_round_robin_takes_boxes_in_turn_with_all_their_tuples() -> None:
+    events = [*born(0, 1, 2), *[Idle(0.0, 0)] * 5]
+    assert called("round_robin", 3, events) == [(box, WHOLE_QUEUE) for box in (0, 1, 2, 0, 1)]
+
+
+def test_round_robin_passes_over_boxes_that_cannot_run() -> None:
+    events = [*born(0, 2, 3), *[Idle(0.0, 0)] * 2, Started(0.0, 0, 3, 5, QueueState(0)), *[Idle(0.0, 0)] * 2]
+    assert [box for box, _ in called("round_robin", 4, events)] == [0, 2, 0, 2]
+
+
+def test_round_robin_goes_on_where_it_was_when_a_box_before_comes_back() -> None:
+    events = [*born(1, 2), Idle(0.0, 0), *born(0), Idle(0.0, 0), Idle(0.0, 0)]
+    assert [box for box, _ in called("round_robin", 3, events)] == [1, 2, 0]
+
+
+def test_tuple_at_a_time_is_round_robin_with_one_tuple_per_call() -> None:
+    events = [*born(0, 1), *[Idle(0.0, 0)] * 3]
+    assert called("tuple_at_a_time", 2, events) == [(0, Count(1)), (1, Count(1)), (0, Count(1))]
+
+
+# --- thread per box -------------------------------------------------------------------------------------
+
+
+def test_thread_per_box_wants_a_worker_for_every_box() -> None:
+    policy = policies.get("thread_per_box")
+    assert policy.workers(boxes=7, requested=2) == 7
+    assert policy.workers(boxes=0, requested=2) == 1
+
+
+def test_thread_per_box_gives_every_worker_its_own_box() -> None:
+    events = [*born(0, 2), Idle(0.0, 2), Idle(0.0, 1), Idle(0.0, 0)]
+    decisions = play("thread_per_box", boxes(3), events, workers=3)
+    assert decisions == [Run(2, (Call(2, WHOLE_QUEUE),)), Run(0, (Call(0, WHOLE_QUEUE),))]
+
+
+def test_thread_per_box_wakes_the_worker_whose_box_has_work() -> None:
+    events = [*[Idle(0.0, worker) for worker in range(3)], *born(1), *born(0)]
+    assert play("thread_per_box", boxes(3), events, workers=3) == [Wake((1,)), Wake((0,))]
+
+
+# --- last in pipeline -----------------------------------------------------------------------------------
+
+
+def test_last_in_pipeline_takes_the_box_furthest_from_the_sources_and_on() -> None:
+    chain = [
+        BoxEntry("a", 1, (), (1,), ("q",)),
+        BoxEntry("b", 1, (0,), (2,), ("q",)),
+        BoxEntry("c", 1, (1,), (), ("q",)),
+    ]
+    [run] = play("lp", chain, [*born(0, 1), Idle(0.0, 0)])
+    assert isinstance(run, Run)
+    assert [call.box for call in run.plan] == [1, 2]
+    assert run.plan[1].train == WHOLE_QUEUE
+
+
+# --- parking and waking ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_a_worker_that_finds_nothing_is_parked_and_woken(name: str) -> None:
+    events = [Idle(0.0, 0), *born(0)]
+    assert play(name, boxes(1), events) == [Wake((0,))]
+
+
+def test_as_many_workers_are_woken_as_there_are_boxes_longest_parked_first() -> None:
+    parked = [Idle(0.0, worker) for worker in (2, 0, 1)]
+    assert play("round_robin", boxes(4), [*parked, *born(3)], workers=3) == [Wake((2,))]
+    full: list[Event] = [
+        Spawned(0.0, 0, QueueState(1)),
+        Spawned(0.0, 1, QueueState(1)),
+    ]
+    assert play("round_robin", boxes(4), [*parked, *full], workers=3) == [Wake((2,)), Wake((0, 1))]
+
+
+def test_nobody_is_woken_without_need() -> None:
+    events = [Idle(0.0, 0), Timer(0.0, "t"), Changed(0.0, 0, QueueState(0))]
+    assert play("round_robin", boxes(1), events) == []
+
+
+@pytest.mark.parametrize("name", policies.names())
+@pytest.mark.parametrize("seed", range(5))
+def test_no_worker_sleeps_while_a_box_could_run(name: str, seed: int) -> None:
+    """An engine made of a few lines: random arrivals and ends of calls; everything is worked off."""
+    draw = random.Random(seed)
+    policy, count = policies.get(name), 4
+    entries = [BoxEntry(f"b{i}", draw.randint(1, 2), (), (), ("q",)) for i in range(count)]
+    catalog = Catalog(entries)
+    workers = policy.workers(count, 2)
+    queues = [0] * count
+    to_come = [draw.randrange(1, 6) for _ in range(count)]
+    asking, working = list(range(workers)), []
+    policy.start(catalog, workers, seed)
+
+    def tell(event: Event) -> None:
+        catalog.apply(event)
+        for decision in policy.handle(event):
+            if isinstance(decision, Wake):
+                asking.extend(decision.workers)
+            else:
+                assert isinstance(decision, Run)
+                assert begin(decision), "a plan for an idle worker begins with a box that can run"
+
+    def begin(run: Run) -> bool:
+        for call in run.plan:
+            if catalog.can_run(call.box):
+                taken = max(1, call.train.size(catalog.boxes[call.box]))
+                queues[call.box] -= taken
+                working.append((run.worker, call.box, taken))
+                tell(Started(0.0, run.worker, call.box, taken, QueueState(queues[call.box])))
+                return True
+        return False
+
+    for _ in range(500):
+        choices = [
+            *(["come"] if any(to_come) else []),
+            *(["ask"] if asking else []),
+            *(["end"] if working else []),
+        ]
+        if not choices:
+            break
+        kind = draw.choice(choices)
+        if kind == "come":
+            box = draw.choice([b for b in range(count) if to_come[b]])
+            to_come[box] -= 1
+            queues[box] += 1
+            tell(Spawned(0.0, box, QueueState(queues[box])))
+        elif kind == "ask":
+            tell(Idle(0.0, asking.pop(draw.randrange(len(asking)))))
+        else:
+            worker, box, taken = working.pop(draw.randrange(len(working)))
+            tell(Finished(0.0, worker, box, taken, 0, 0.1, 0.0))
+            asking.append(worker)
+    assert queues == [0] * count
+    assert not any(to_come)
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_the_same_events_give_the_same_decisions(name: str) -> None:
+    events = [*born(0, 1, 2), *[Idle(float(i), i % 2) for i in range(6)], Timer(1.0, "t")]
+    first = play(name, boxes(3), events, workers=2, seed=5)
+    assert first == play(name, boxes(3), events, workers=2, seed=5)
+    assert first
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+
+def test_every_policy_has_a_name_and_says_what_it_is_for() -> None:
+    assert policies.DEFAULT in policies.names()
+    for name in policies.names():
+        assert policies.get(name).name == name
+        assert len(policies.describe(name)) > 20
+
+
+def test_an_unknown_policy_is_told_with_the_nearest_and_all_others() -> None:
+    with pytest.raises(
+        PipelineError, match=r"no policy 'round_robbin'. Did you mean 'round_robin'\?.*tuple_at_a_time"
+    ):
+        policies.get("round_robbin")
+
+
+def test_scheduling_needs_neither_threads_nor_arrow() -> None:
+    """A fresh interpreter that imports the policies has loaded nothing of either world."""
+    program = (
+        "import sys, importlib.util as u, types, pathlib\n"
+        "root = pathlib.Path(u.find_spec('headgate').submodule_search_locations[0])\n"
+        "package = types.ModuleType('headgate'); package.__path__ = [str(root)]\n"
+        "sys.modules['headgate'] = package\n"
+        "import headgate.scheduling.policies, headgate.scheduling.pull\n"
+        "print(sorted({'pyarrow', 'numpy', 'pyspark'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

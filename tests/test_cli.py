@@ -1,0 +1,263 @@
+"""The command line: every command helps with an example, works, and tells mistakes in one readable line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import headgate as hg
+from headgate.cli import main
+from headgate.cli.main import cli
+
+Run = Callable[..., str]
+COMMANDS = ["run", "simulate", "show", "demo", "policies", "generate", "bench"]
+
+GOOD = """
+import headgate as hg
+from headgate import testing
+
+app = hg.App("shop")
+out = []
+rows = [{"k": i % 3, "a": i} for i in range(100)]
+numbers = app.source("numbers", testing.from_rows(rows))
+numbers.filter("a > 9", name="big").to("big", hg.to_list(out), qos=hg.QoS([(0, 1), (100, 1)]))
+numbers.key_by("k").running("sum(a) AS s", name="sums").to("sums", hg.to_list([]))
+"""
+
+
+@pytest.fixture
+def app_file(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "shop.py"
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def headgate() -> Run:
+    """``headgate(...)``: what a command prints; it must succeed."""
+
+    def run(*arguments: object) -> str:
+        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """``mistake(...)``: the line in which ``main`` tells what is wrong; it must exit with 1."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["headgate", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 1
+        errors = capsys.readouterr().err
+        assert "Traceback" not in errors
+        return " ".join(errors.split())
+
+    return run
+
+
+# --- help -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(headgate: Run, command: str) -> None:
+    said = headgate(command, "--help")
+    assert "Example:" in said
+    assert f"headgate {command}" in said
+
+
+def test_help_lists_every_command(headgate: Run) -> None:
+    said = headgate("--help")
+    for command in COMMANDS:
+        assert command in said
+
+
+# --- commands -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["threads", "simulated"])
+def test_run(headgate: Run, app_file: Callable[[str], Path], engine: str) -> None:
+    said = headgate("run", app_file(GOOD), "--engine", engine, "--workers", "2", "--policy", "round_robin")
+    assert "big" in said
+    assert "90" in said, "results"
+    assert "1.000" in said, "QoS"
+    assert "ok" in said
+    assert f"{engine}, policy round_robin, 2 workers" in said
+
+
+def test_run_finds_a_function_that_builds_the_app(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    text = """
+    import headgate as hg
+    from headgate import testing
+
+    def build():
+        app = hg.App("built")
+        app.source("numbers", testing.from_rows([{"a": 1}])).to("only", hg.to_list([]))
+        return app
+    """
+    assert "only" in headgate("run", app_file(text))
+
+
+def test_run_stops_after_the_seconds_given(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    text = """
+    import headgate as hg
+    app = hg.App("endless")
+    app.source("rate", hg.from_rate(100)).to("ticks", hg.to_list([]))
+    """
+    assert "ticks" in headgate("run", app_file(text), "--until", "0.1")
+
+
+def test_simulate_counts_in_virtual_time(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    text = """
+    import headgate as hg
+    from headgate import testing
+    app = hg.App("slow")
+    rows = [{"a": i} for i in range(10)]
+    app.source("numbers", testing.from_rows(rows)).universal(cost=600.0).to("hours", hg.to_list([]))
+    """
+    said = headgate(
+        "simulate", app_file(text), "--policy", "round_robin", "--workers", "1", "--call-overhead", "60"
+    )
+    assert "10 tuples in" in " ".join(said.split())
+    assert "6060.00 s" in said
+
+
+def test_show_draws_the_network(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    said = headgate("show", app_file(GOOD))
+    assert said.startswith("flowchart LR")
+    assert "sums" in said
+
+
+def test_show_as_data(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    data = json.loads(headgate("show", app_file(GOOD), "--data"))
+    assert [box["name"] for box in data["boxes"]] == ["big", "sums"]
+
+
+def test_policies_lists_them_all(headgate: Run) -> None:
+    said = headgate("policies")
+    for name in hg.policies.names():
+        assert name in said
+
+
+def test_generate_writes_the_streams(headgate: Run, tmp_path: Path) -> None:
+    said = headgate("generate", "tpcx-bb", tmp_path / "data", "--rows", "2000", "--seed", "3")
+    assert "2,000 clicks" in said
+    files = list((tmp_path / "data").rglob("*.parquet"))
+    rows = {path: pq.ParquetFile(path).metadata.num_rows for path in files}
+    assert list(rows.values()).count(2000) >= 2
+
+
+def test_demo_shows_figures_and_answers(headgate: Run) -> None:
+    said = headgate("demo", "--rows", "20000", "--workers", "2")
+    for query in ("q1", "q2", "q3", "q4", "q15"):
+        assert query in said
+    assert "failed" not in said
+    assert "tuples in" in said
+
+
+def test_a_query_that_fails_is_told_beside_the_others(
+    headgate: Run, app_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+    import headgate as hg
+    from headgate import testing
+    app = hg.App("half")
+    def broken(row):
+        raise ValueError("no such page")
+    numbers = app.source("numbers", testing.from_rows([{"a": 1}]))
+    numbers.flat_map_rows(broken, schema=numbers.schema).to("bad", hg.to_list([]))
+    numbers.to("good", hg.to_list([]))
+    """
+    said = headgate("run", app_file(text)) + capsys.readouterr().err
+    assert "ok" in said
+    assert "failed" in said
+    assert "no such page" in " ".join(said.split())
+
+
+# --- mistakes -------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there(mistake: Run) -> None:
+    assert "There is no file nothing.py." in mistake("run", "nothing.py")
+
+
+def test_a_file_without_an_application(mistake: Run, app_file: Callable[[str], Path]) -> None:
+    said = mistake("run", app_file("x = 1"))
+    assert "defines no application" in said
+    assert "app = hg.App(" in said
+
+
+def test_a_mistake_in_the_pipeline(mistake: Run, app_file: Callable[[str], Path]) -> None:
+    text = """
+    import headgate as hg
+    from headgate import testing
+    app = hg.App("shop")
+    app.source("clicks", testing.from_rows([{"user_id": 1}])).filter("user_idd = 1")
+    """
+    said = mistake("run", app_file(text))
+    assert said.startswith("UnknownColumn: ")
+    assert "'user_idd'" in said
+    assert "Did you mean 'user_id'?" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--engine", "cluster"], ("no engine 'cluster'", "threads", "simulated")),
+        (["--policy", "rnd_robin"], ("no policy 'rnd_robin'", "Did you mean 'round_robin'?")),
+        (["--until", "tomorrow"], ("--until tomorrow", "'drained'", "seconds")),
+        (["--until", "-1"], ("until=-1.0", "seconds")),
+        (["--workers", "0"], ("workers=0", "at least 1")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_option_of_run(
+    mistake: Run, app_file: Callable[[str], Path], arguments: list[str], parts: tuple[str, ...]
+) -> None:
+    said = mistake("run", app_file(GOOD), *arguments)
+    for part in parts:
+        assert part in said
+
+
+def test_a_run_in_which_everything_fails(mistake: Run, app_file: Callable[[str], Path]) -> None:
+    text = """
+    import headgate as hg
+    from headgate import testing
+    app = hg.App("all")
+    def broken(row):
+        raise ValueError("no such page")
+    numbers = app.source("numbers", testing.from_rows([{"a": 1}]))
+    numbers.flat_map_rows(broken, schema=numbers.schema).to("bad", hg.to_list([]))
+    """
+    said = mistake("run", app_file(text))
+    assert "RunError" in said
+    assert "'bad'" in said
+    assert "no such page" in said
+
+
+def test_a_workload_and_a_benchmark_that_are_not_there(mistake: Run) -> None:
+    assert "no workload 'tpch'" in mistake("generate", "tpch")
+    said = mistake("bench", "speed")
+    assert "no benchmark 'speed'" in said
+    assert "overhead" in said
+
+
+@pytest.mark.parametrize("name", ["[bold].py", "[/x].py", "[1, 2].py"])
+def test_brackets_in_a_message_are_text(mistake: Run, name: str) -> None:
+    """What a user wrote must come back as it was, whatever the terminal's own markup means by it."""
+    assert f"There is no file {name}." in mistake("run", name)
