@@ -62,4 +62,7 @@ def ends() -> Callable[[Callable[[], T]], T]:
 @pytest.fixture(params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> hg.Engine:
     """Each way of running in turn.  What a test says of one engine it says of all."""
-    return ENGINES[request.param]()
+    made = ENGINES[request.param]()
+    run = made.run
+    made.run = lambda *given, **options: _ends(lambda: run(*given, **options))  # type: ignore[method-assign]
+    return made

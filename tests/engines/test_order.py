@@ -373,6 +373,25 @@ def test_a_source_and_its_branch_meet_before_a_sink_in_tiny_queues(
     assert [row["a"] for row in found] == [v for i in range(300) for v in ([i, i] if i % 2 == 0 else [i])]
 
 
+def test_what_is_closed_at_the_end_keeps_the_order_of_the_union(engine: hg.Engine) -> None:
+    """Both windows close with the final punctuation; the one that was declared first is united last."""
+    app, found, summed = hg.App("end"), [], []
+    stream = app.source("rows", testing.from_rows(rows(1, 30, 0.0), SCHEMA))
+    first, second = (
+        part.window(hg.tumbling("1 day", on="ts")).agg("count(*) AS n").select("n", f"'{who}' AS who")
+        for part, who in ((stream, "first"), (stream.filter("x > 0"), "second"))
+    )
+    both = second.union(first)
+    both.to("q", hg.to_list(found))
+    both.process(
+        lambda row, state: {"who": state.setdefault("who", []).append(row["who"]) or "".join(state["who"])},
+        schema=pa.schema([("who", pa.string())]),
+    ).to("p", hg.to_list(summed))
+    app.run(engine)
+    assert [row["who"] for row in found] == ["second", "first"]
+    assert summed == [{"who": "second"}, {"who": "secondfirst"}]
+
+
 @pytest.mark.parametrize("packet_rows", [1, 2, 64])
 def test_a_joins_time_does_not_depend_on_how_far_its_sources_were_read(packet_rows: int) -> None:
     """The left source has ended long before its rows come to the join, but holds back time there.

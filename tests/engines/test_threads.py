@@ -26,7 +26,7 @@ from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
 from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Run, Wake
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.trains import WHOLE_QUEUE
+from headgate.scheduling.trains import WHOLE_QUEUE, Count
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -124,6 +124,50 @@ def test_results_of_a_packet_that_was_overtaken_leave_first(ends: Ends) -> None:
     assert values(found) == list(range(10))
     ended = [call.start for call in report.trace]
     assert ended != sorted(ended), "calls were meant to end in another order than they began"
+
+
+class Script(Pull):
+    """Plans in the order in which workers ask; after the last, whatever is ready."""
+
+    name = "script"
+
+    def __init__(self, *plans: Plan) -> None:
+        self.plans = list(plans)
+
+    def choose(self, worker: int, now: float) -> Plan | None:
+        if not self.catalog.ready:
+            return None
+        return self.plans.pop(0) if self.plans else (Call(self.catalog.ready[0], WHOLE_QUEUE),)
+
+
+def test_a_superbox_does_not_overtake_a_call_before_it(ends: Ends) -> None:
+    """One worker is in the first box with tuple 0; the other's plan takes tuple 1 through both boxes.
+
+    The second box has a state: it must not see 1 before 0.
+    """
+    overtaken = threading.Event()
+
+    def first_waits(batch: pa.RecordBatch) -> pa.RecordBatch:
+        first = batch.column("a")[0].as_py()
+        if first == 0:
+            assert overtaken.wait(PATIENCE), "no second worker came into the box"
+        elif first == 1:
+            overtaken.set()
+        return batch
+
+    def remember(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        state.setdefault("seen", []).append(row["a"])
+        return {"seen": list(state["seen"])}
+
+    app, found = hg.App("superbox"), []
+    stream = app.source("numbers", testing.from_rows(numbers(3)))
+    stateless = stream.map_packets(first_waits, schema=NUMBERS)
+    schema = pa.schema([("seen", pa.list_(pa.int64()))])
+    stateless.process(remember, schema=schema, state=dict).to("q", hg.to_list(found))
+    alone = (Call(0, Count(1)),)
+    superbox = (Call(0, Count(1)), Call(1, WHOLE_QUEUE))
+    ends(lambda: app.run(hg.Threads(workers=2), Script(alone, superbox)))
+    assert [row["seen"] for row in found] == [[0], [0, 1], [0, 1, 2]]
 
 
 def test_a_union_waits_for_the_slower_branch(ends: Ends) -> None:

@@ -227,6 +227,7 @@ class SimulatedRun:
             if cost:
                 work.leaves = lambda packet: _leave_times(packet, serials, end, cost)
             self._drain(runtime.finish(work, end))
+            self._feed_soon(end)
             then()
 
         self.cores.run(work.worker, overhead + work.seconds, complete)

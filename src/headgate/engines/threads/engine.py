@@ -237,12 +237,14 @@ class _Run:
             try:
                 with self.lock:
                     taken = output.take()
+                    self.made_room()
                 for packet, times in taken:
                     try:
                         output.hand_over(packet, times, self.clock.now)
                     except Exception as error:
                         with self.lock:
                             runtime.fail_output(output, error, self.clock.now())
+                            self.made_room()
             finally:
                 door.release()
             with self.lock:

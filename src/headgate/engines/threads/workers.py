@@ -56,6 +56,7 @@ class Workers:
                 outputs = self._finish(work, entered)
                 stopping = run.stopping
                 work, parked = (None, False) if stopping else self._next(worker)
+                run.made_room()
                 self._account(asked, entered, run.clock.now())
             for output in outputs:
                 run.drain(output)
@@ -87,7 +88,6 @@ class Workers:
                 work = runtime.begin(worker, call, run.clock.now())
                 if work is not None:
                     self._plans[worker] = self._fuse(work, plan)
-                    run.made_room()
                     return work, False
             self._plans[worker] = None
             if asked:
