@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headgate as hg
-from headgate.cli import main
+from headgate.cli import display, main
 from headgate.cli.main import cli
 
 Run = Callable[..., str]
@@ -42,6 +42,13 @@ def app_file(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which nothing has to be folded."""
+    for console in (display.console, display.errors):
+        monkeypatch.setattr(console, "width", 200)
+
+
 @pytest.fixture
 def headgate() -> Run:
     """``headgate(...)``: what a command prints; it must succeed."""
@@ -60,7 +67,6 @@ def mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run(*arguments: object) -> str:
         monkeypatch.setattr(sys, "argv", ["headgate", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
         with pytest.raises(SystemExit) as caught:
             main()
         assert caught.value.code == 1

@@ -410,7 +410,12 @@ def test_the_command_line_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
 def interrupted(command: list[str], folder: Path) -> tuple[str, str, int]:
     """Run a program, interrupt it once it has said something, and return what it said."""
     process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy()
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
     )
     assert process.stdout is not None
     try:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from headgate.engines.base import Progress
@@ -48,7 +49,7 @@ def query_table(report: Report, title: str | None = None) -> Table:
     for query in report.queries.values():
         qos = "-" if query.qos is None else f"{query.qos:.3f}"
         table.add_row(
-            query.name,
+            escape(query.name),
             f"{query.tuples_in:,}",
             f"{query.tuples_out:,}",
             rate(query.tuples_in / report.seconds if report.seconds else math.nan),

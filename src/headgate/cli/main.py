@@ -12,6 +12,7 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -65,7 +66,7 @@ def _run(app: App, engine: Engine, policy: str | Policy, workers: int | None, un
     console.print(summary(report))
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{query.name}' failed:[/] {query.error}")
+            errors.print(f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}")
     return report
 
 
@@ -250,5 +251,5 @@ def main() -> None:
     try:
         cli()
     except HeadgateError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
+        errors.print(f"[bold red]{type(error).__name__}:[/] {escape(str(error))}", highlight=False)
         raise SystemExit(1) from None

@@ -84,6 +84,11 @@ class LiveOutput:
             self.passed = ()
         return taken
 
+    def forget(self) -> None:
+        """Drop what waits: the query has failed."""
+        self.inbox.clear()
+        self.times, self.passed = [], ()
+
     def hand_over(self, packet: Packet, times: Times | None, clock: Callable[[], float]) -> None:
         """Give results to the sink and measure their latency.  One caller per output at a time."""
         if self.failed:

@@ -415,7 +415,7 @@ class Runtime:
             if live.output.name in names and not live.failed:
                 live.failed = True
                 live.report.error = error
-                live.inbox.clear()
+                live.forget()
         alive = {live.output.name for live in self.outputs if not live.failed}
         for box in self.boxes:
             if not box.removed and not alive.intersection(self.network.queries_of[box.place]):

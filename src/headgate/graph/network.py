@@ -104,7 +104,7 @@ class Network:
                     sources[node] = None
                 elif node not in boxes:
                     if node in on_path:
-                        raise CycleError(_circle(on_path[on_path.index(node) :]))
+                        raise CycleError(_circle(on_path[on_path.index(node) :][::-1]))
                     on_path.append(node)
                     for upstream in node.ports:
                         visit(upstream)
