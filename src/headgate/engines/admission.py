@@ -83,7 +83,7 @@ class Admission:
         for place, entry in enumerate(self.entries):
             if entry.source.idle_after is not None:
                 self._note_idle(entry, any(p == place for p, _ in admitted), now)
-        if admitted or self.ended:
+        if admitted or self.ended or any(e.error is not None for e in self.entries):
             return admitted
         if finite:
             return Wait(now)
