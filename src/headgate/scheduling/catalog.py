@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from headgate.scheduling.interface import Changed, Event, Finished, QueueState, Spawned, Started
 
-SMOOTHING = 0.3
-"""Weight of the newest call in the moving averages of cost, selectivity and overhead."""
+SMOOTHING = 0.1
+"""How fast cost, selectivity and overhead forget older calls."""
 
 
 @dataclass
@@ -29,30 +29,35 @@ class BoxEntry:
     tuples_out: int = 0
     busy: float = 0.0
     removed: bool = False
-    _cost: float = 0.0
-    _selectivity: float = 1.0
+    _recent_in: float = 0.0
+    _recent_out: float = 0.0
+    _recent_busy: float = 0.0
     call_overhead: float = 0.0
     """Seconds that a call takes beside its tuples."""
 
     @property
     def cost(self) -> float:
         """Seconds per tuple, measured; stated ones win."""
-        return self._cost if self.stated_cost is None else self.stated_cost
+        if self.stated_cost is not None:
+            return self.stated_cost
+        return self._recent_busy / self._recent_in if self._recent_in else 0.0
 
     @property
     def selectivity(self) -> float:
         """Tuples out per tuple in."""
-        return self._selectivity
+        return self._recent_out / self._recent_in if self._recent_in else 1.0
 
     def learn(self, event: Finished) -> None:
         self.calls += 1
         self.tuples_in += event.tuples_in
         self.tuples_out += event.tuples_out
         self.busy += event.seconds
+        # Ratios of decaying sums, not averages of ratios: a call of three tuples that closes a large window
+        # must not count as much as one of thirty thousand.
+        self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
+        self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
+        self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
         weight = 1.0 if self.calls == 1 else SMOOTHING
-        if event.tuples_in:
-            self._cost += weight * (event.seconds / event.tuples_in - self._cost)
-            self._selectivity += weight * (event.tuples_out / event.tuples_in - self._selectivity)
         self.call_overhead += weight * (event.overhead - self.call_overhead)
 
     def latency(self, now: float) -> float:
