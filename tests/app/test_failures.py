@@ -123,7 +123,6 @@ def test_an_operator_that_fails_is_named_with_its_tuples(engine: hg.Engine, fail
     assert len(bad) < 20
 
 
-@pytest.mark.xfail(reason="a bad row in an aggregate does not say in which operator", strict=True)
 @pytest.mark.parametrize("kind", ["window", "running", "top"])
 def test_a_bad_row_in_an_aggregate_names_operator_and_tuple(kind: str) -> None:
     app = hg.App("shop")

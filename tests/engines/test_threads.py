@@ -285,7 +285,6 @@ def test_queues_stay_within_their_bound_for_the_whole_run(
     assert values(found) == list(range(3000))
 
 
-@pytest.mark.xfail(reason="results that wait for an overtaken call are not counted", strict=True)
 def test_results_behind_an_overtaken_call_are_bounded(ends: Ends) -> None:
     """One worker stays in the first call of a stateless box while the other goes on: what it finishes cannot
     leave before the first call's results, and must not pile up without bound.

@@ -44,10 +44,20 @@ def test_the_first_call_sets_the_averages_and_later_ones_move_them() -> None:
     assert (box.cost, box.selectivity, box.call_overhead) == (0.1, 0.5, 0.2)
     for event in call(0, tuples=10, out=20, seconds=3.0, overhead=0.0):
         catalog.apply(event)
-    assert box.cost == pytest.approx(0.1 + SMOOTHING * (0.3 - 0.1))
-    assert box.selectivity == pytest.approx(0.5 + SMOOTHING * (2.0 - 0.5))
+    older = 1 - SMOOTHING
+    assert box.cost == pytest.approx((older * 1.0 + 3.0) / (older * 10 + 10))
+    assert box.selectivity == pytest.approx((older * 5 + 20) / (older * 10 + 10))
     assert box.call_overhead == pytest.approx(0.2 * (1 - SMOOTHING))
     assert (box.calls, box.tuples_in, box.tuples_out, box.busy) == (2, 20, 25, 4.0)
+
+
+def test_a_call_of_few_tuples_counts_as_few() -> None:
+    """Three tuples that close a large window do not make a box look dear."""
+    catalog = Catalog(chain(1))
+    for event in (*call(0, 30_000, 0, 0.003), *call(0, 3, 9_000, 0.003)):
+        catalog.apply(event)
+    assert catalog.boxes[0].cost < 1e-6
+    assert catalog.boxes[0].selectivity < 1
 
 
 def test_a_stated_cost_wins_over_the_measured_one() -> None:

@@ -66,7 +66,9 @@ def _run(app: App, engine: Engine, policy: str | Policy, workers: int | None, un
     console.print(summary(report))
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}")
+            errors.print(
+                f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
+            )
     return report
 
 
@@ -246,10 +248,17 @@ def bench(
         console.print(f"Written to {json_file}.")
 
 
+def _complain(what: str, error: BaseException) -> None:
+    """One line, however long, so that it survives a pipe."""
+    errors.print(f"[bold red]{escape(what)}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     """Entry point: an error of the user's is one readable line, not a traceback."""
     try:
         cli()
     except HeadgateError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/] {escape(str(error))}", highlight=False)
+        errors.print(
+            f"[bold red]{type(error).__name__}:[/] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
         raise SystemExit(1) from None

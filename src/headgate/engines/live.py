@@ -49,6 +49,11 @@ class LiveBox:
     finished: bool = False
     removed: bool = False
 
+    @property
+    def crowded(self) -> bool:
+        """So many calls wait to deliver behind an overtaken one that no further may begin."""
+        return len(self.open_work) >= 4 * self.task.lanes > 4
+
 
 @dataclass(eq=False)
 class LiveOutput:

@@ -186,6 +186,8 @@ class LiveNetwork:
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
+        if live.crowded:
+            return QueueState(0)
         inbox = live.inbox
         if inbox.rows < inbox.capacity:
             return inbox.measure(self._latency, NOBODY)

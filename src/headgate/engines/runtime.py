@@ -204,7 +204,7 @@ class Runtime:
         if feeder is None or feeder.end or call.train != WHOLE_QUEUE:
             return False
         entry = self.catalog.boxes[call.box]
-        if live.removed or live.finished or live.inbox.rows or not live.task.free:
+        if live.removed or live.finished or live.inbox.rows or live.crowded or not live.task.free:
             return False
         if any(live.place in self.catalog.boxes[down].queue.full for down in entry.downstream):
             return False
@@ -277,6 +277,7 @@ class Runtime:
         if work.error is not None:
             self._fail_queries(self.network.queries_of[live.place], work.error, now)
         touched: dict[int, LiveBox] = {}
+        crowded = live.crowded
         while live.next_delivery in live.open_work and live.open_work[live.next_delivery].over:
             ready = live.open_work.pop(live.next_delivery)
             live.next_delivery += 1
@@ -300,6 +301,8 @@ class Runtime:
         self._announce(queues, now, work.worker)
         if more and not live.removed:
             self.tell(Spawned(now, live.place, self.live.measure(live), immediate=False, worker=work.worker))
+        elif crowded and not live.crowded:
+            self.tell(Changed(now, live.place, self.live.measure(live)))
         for place in live.merges:
             self._check_merge(self.boxes[place], now, work.worker)
         for place in live.merging_outputs:

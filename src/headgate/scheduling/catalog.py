@@ -54,9 +54,10 @@ class BoxEntry:
         self.busy += event.seconds
         # Ratios of decaying sums, not averages of ratios: a call of three tuples that closes a large window
         # must not count as much as one of thirty thousand.
-        self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
-        self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
-        self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
+        if event.tuples_in:
+            self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
+            self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
+            self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self.call_overhead += weight * (event.overhead - self.call_overhead)
 

@@ -7,6 +7,7 @@ Arrow's kernels release the GIL, so workers run in parallel where it matters.
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 import sys
 import threading
@@ -78,11 +79,13 @@ class _Run:
         self.clock = WallClock()
         self.lock = threading.Lock()
         self.room = threading.Condition(self.lock)
+        self.alarm = threading.Condition(self.lock)
         self.feeder_waits = False
         self.stopping = False
         self.over = threading.Event()
         self.crash: BaseException | None = None
         self._timers: list[tuple[float, int, str]] = []
+        self._timer_count = itertools.count()
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
         self.runtime = Runtime(
@@ -106,7 +109,8 @@ class _Run:
         self.workers.assign(worker, plan)
 
     def set_timer(self, at: float, name: str) -> None:
-        heapq.heappush(self._timers, (at, len(self._timers), name))
+        heapq.heappush(self._timers, (at, next(self._timer_count), name))
+        self.alarm.notify()
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -148,17 +152,19 @@ class _Run:
             with self.lock:
                 while self._timers and self._timers[0][0] <= now:
                     self.runtime.timer(heapq.heappop(self._timers)[2], now)
-                next_timer = self._timers[0][0] if self._timers else now + PROGRESS_EVERY
-            until = min(
-                next_timer, now + PROGRESS_EVERY, self.deadline if self.deadline is not None else next_timer
-            )
-            self.over.wait(max(until - now, 0.001))
+                if self.over.is_set():
+                    return
+                soon = [now + PROGRESS_EVERY]
+                soon += [at for at, _, _ in self._timers[:1]]
+                soon += [self.deadline] if self.deadline is not None else []
+                self.alarm.wait(max(min(soon) - self.clock.now(), 0.0))
 
     def stop(self) -> None:
         with self.lock:
             self.stopping = True
+            self.over.set()
             self.room.notify_all()
-        self.over.set()
+            self.alarm.notify()
         self.workers.wake_all()
 
     def check_over(self) -> None:
@@ -167,6 +173,7 @@ class _Run:
             with self.lock:
                 if self.runtime.done:
                     self.over.set()
+                    self.alarm.notify()
 
     def _guard(self, work: object, *args: object) -> None:
         """Run a thread's work; an error of our own ends the run and is raised from it."""

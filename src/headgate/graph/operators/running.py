@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import PipelineError
+from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import evaluate
 from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
@@ -16,6 +16,7 @@ from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_aggregate
 from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators._user import located
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.snapshots import column, marked, marks
 from headgate.graph.packet import Packet
@@ -173,6 +174,13 @@ class Running(Operator):
 
     def process(self, packets: Sequence[Packet], state: RunningState) -> list[Packet]:
         packet = packets[0]
+        try:
+            return [packet.with_batch(self._scan(packet, state))]
+        except BadRow as bad:
+            raise located(bad, self.label, packet) from bad
+
+    def _scan(self, packet: Packet, state: RunningState) -> pa.RecordBatch:
+        """The packet's columns and the aggregates so far; a bad row leaves the state as it was."""
         batch = packet.batch
         inputs = evaluate(self.aggregates, batch)
         slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
@@ -194,7 +202,7 @@ class Running(Operator):
             state.clock.maximum = maximum
             state.forget()
         columns = [*batch.columns, *results]
-        return [packet.with_batch(pa.RecordBatch.from_arrays(columns, schema=self.outputs[0]))]
+        return pa.RecordBatch.from_arrays(columns, schema=self.outputs[0])
 
     def _restarts(self, state: RunningState, slots: Ints, times: Ints, expire: int) -> Mask:
         """Which sorted rows come after their key has expired."""

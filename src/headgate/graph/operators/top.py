@@ -12,6 +12,7 @@ from headgate.graph.columns import Ints, lexical_order, sort_keys
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_ordering
 from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators._user import located
 from headgate.graph.operators.snapshots import marked, marks
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import NEVER, Clock, time_column
@@ -134,7 +135,7 @@ class Top(Operator):
         try:
             by = [expression.evaluate(batch) for expression, _, _ in self.ordering]
         except BadRow as bad:
-            raise BadRow(str(bad), int(rows[bad.index])) from bad
+            raise located(BadRow(str(bad), int(rows[bad.index])), self.label, packet) from bad
         state.late += len(late_rows)
         arrays = [pa.array(ends[rows]), pa.array(state.seen + rows), *by, *batch.columns]
         state.add(self.best(pa.RecordBatch.from_arrays(arrays, schema=self.candidates)))

@@ -20,6 +20,7 @@ from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplic
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_aggregate
 from headgate.graph.operator import Kind, Operator
+from headgate.graph.operators._user import located
 from headgate.graph.operators.panes import Closed, Panes, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
@@ -108,7 +109,8 @@ class WindowAggregate(Operator):
         try:
             inputs = evaluate(self.aggregates, batch)
         except BadRow as bad:
-            raise BadRow(str(bad), bad.index if rows is None else int(rows[bad.index])) from bad
+            index = bad.index if rows is None else int(rows[bad.index])
+            raise located(BadRow(str(bad), index), self.label, packet) from bad
         state.late += len(late_rows)
         late_packet = packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)
         slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
