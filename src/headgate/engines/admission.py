@@ -21,7 +21,7 @@ from headgate.graph.packet import Marker, Order, Packet
 
 TURN = 1024
 """Rows that a finite source admits before the next one has its turn."""
-MARKER_EVERY = 8192
+MARKER_EVERY = 16_384
 """A marker travels with every so many tuples."""
 POLL = 0.02
 """Seconds between looks at a source that cannot say when it will have more."""
