@@ -59,6 +59,13 @@ def ends() -> Callable[[Callable[[], T]], T]:
     return _ends
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need Spark share one worker, and so one Spark session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> hg.Engine:
     """Each way of running in turn.  What a test says of one engine it says of all."""
