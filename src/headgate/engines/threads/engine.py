@@ -30,7 +30,8 @@ from headgate.graph.packet import Packet
 from headgate.scheduling.interface import Plan, Policy
 
 PROGRESS_EVERY = 0.5
-FEED_PACKETS = 4
+FEED_PACKETS = 8
+"""Packets that the feeder admits per visit to the scheduler, if they fit."""
 
 
 class Threads(Engine):

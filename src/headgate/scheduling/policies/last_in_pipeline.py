@@ -8,7 +8,7 @@ from headgate.scheduling.interface import Call, Decision, Event, Finished, Idle,
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 
-SLICE = 0.008
+SLICE = 0.016
 """Seconds for which a worker takes a box and what follows it."""
 USUAL_TRAIN = 8192
 """Trains begin here and get shorter only where tuples are really dear."""
