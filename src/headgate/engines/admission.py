@@ -73,11 +73,14 @@ class Admission:
         """Every source is at its end."""
         return all(e.ended for e in self.entries)
 
-    def poll(self, now: float) -> list[tuple[int, Packet]] | Wait:
-        """The next packets, by source, or when to ask again.  Empty when all sources have ended."""
+    def poll(self, now: float, packets: int = 1) -> list[tuple[int, Packet]] | Wait:
+        """The next packets, by source, or when to ask again.  Empty when all sources have ended.
+
+        ``packets``: how many may come at a time, where that makes reading cheaper.
+        """
         live = [p for p, e in enumerate(self.entries) if e.live and not e.ended]
         finite = [p for p, e in enumerate(self.entries) if not e.live and not self._drained(p)]
-        admitted = self._finite(finite, now) if finite else []
+        admitted = self._finite(finite, now, packets) if finite else []
         waits: list[float | None] = []
         admitted += self._live(live, now, waits)
         for place, entry in enumerate(self.entries):
@@ -144,11 +147,11 @@ class Admission:
             start = end
         return admitted
 
-    def _finite(self, places: list[int], now: float) -> list[tuple[int, Packet]]:
+    def _finite(self, places: list[int], now: float, packets: int) -> list[tuple[int, Packet]]:
         """One packet of each, in rounds of turns; a source that ends leaves the rounds."""
         if len(self.entries) == 1:
-            found = self._read(0, now, self.packet_rows)
-            return [self._next_packet(0, found)] if isinstance(found, Chunk) else []
+            found = self._read(0, now, self.packet_rows * packets)
+            return self._cut(found) if isinstance(found, Chunk) else []
         wanted = max(self.packet_rows // TURN, 1) * TURN
         for place in places:
             self._fill(place, now, wanted)
@@ -181,6 +184,23 @@ class Admission:
             found = self._read(place, now, wanted - buffer.rows)
             if isinstance(found, Chunk):
                 buffer.add(found)
+
+    def _cut(self, chunk: Chunk) -> list[tuple[int, Packet]]:
+        """What the only source gave, as packets."""
+        rows, size = chunk.batch.num_rows, self.packet_rows
+        if rows <= size:
+            return [self._next_packet(0, chunk)]
+        times = chunk.arrivals
+        return [
+            self._next_packet(
+                0,
+                Chunk(
+                    chunk.batch.slice(start, size),
+                    times if isinstance(times, float) else times[start : start + size],
+                ),
+            )
+            for start in range(0, rows, size)
+        ]
 
     def _next_packet(self, place: int, chunk: Chunk) -> tuple[int, Packet]:
         """A chunk that is admitted as a whole, with the next serials."""

@@ -216,8 +216,9 @@ class _Run:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
         admission = self.runtime.admission
         packets: list[tuple[int, Packet]] = []
-        for _ in range(FEED_PACKETS):
-            found = admission.poll(self.clock.now())
+        while len(packets) < FEED_PACKETS:
+            fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))
+            found = admission.poll(self.clock.now(), fit)
             if isinstance(found, Wait):
                 return packets, None if packets else found
             packets += found
