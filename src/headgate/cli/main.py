@@ -59,7 +59,7 @@ def _until(text: str) -> Until:
         raise PipelineError(f"--until {text}: use 'drained', 'stopped' or a number of seconds.") from None
 
 
-def _run(app: App, engine: Engine, policy: str | Policy, workers: int | None, until: Until) -> Report:
+def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | None, until: Until) -> Report:
     with live_table(app.name) as progress:
         report = app.run(engine, policy, workers, until, progress=progress)
     console.print(query_table(report, app.name))
@@ -84,10 +84,7 @@ def run(
 
     Example: `headgate run examples/tpcx_bb/q4.py --policy lp --workers 2`
     """
-    engines = {"threads": Threads, "simulated": Simulated}
-    if engine not in engines:
-        raise PipelineError(f"There is no engine '{engine}'. There are: {', '.join(engines)}.")
-    _run(load_app(app), engines[engine](), policy, workers, _until(until))
+    _run(load_app(app), engine, policy, workers, _until(until))
 
 
 @cli.command()

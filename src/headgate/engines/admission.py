@@ -188,19 +188,7 @@ class Admission:
     def _cut(self, chunk: Chunk) -> list[tuple[int, Packet]]:
         """What the only source gave, as packets."""
         rows, size = chunk.batch.num_rows, self.packet_rows
-        if rows <= size:
-            return [self._next_packet(0, chunk)]
-        times = chunk.arrivals
-        return [
-            self._next_packet(
-                0,
-                Chunk(
-                    chunk.batch.slice(start, size),
-                    times if isinstance(times, float) else times[start : start + size],
-                ),
-            )
-            for start in range(0, rows, size)
-        ]
+        return [self._next_packet(0, chunk.slice(start, size)) for start in range(0, rows, size)]
 
     def _next_packet(self, place: int, chunk: Chunk) -> tuple[int, Packet]:
         """A chunk that is admitted as a whole, with the next serials."""
@@ -236,25 +224,22 @@ class _Buffer:
 
     def take(self, rows: int) -> tuple[pa.RecordBatch, Any]:
         self.rows -= rows
-        batches, arrivals = [], []
+        parts: list[Chunk] = []
         while rows:
-            chunk = self._chunks[0]
-            count = min(rows, chunk.batch.num_rows)
-            times = chunk.arrivals
-            batches.append(chunk.batch.slice(0, count))
-            arrivals.append(times if isinstance(times, float) else times[:count])
-            if count < chunk.batch.num_rows:
-                left = times if isinstance(times, float) else times[count:]
-                self._chunks[0] = Chunk(chunk.batch.slice(count), left)
-            else:
-                self._chunks.pop(0)
-            rows -= count
-        if len(batches) == 1:
-            return batches[0], _arrivals(Chunk(batches[0], arrivals[0]))
-        if all(isinstance(a, float) for a in arrivals) and len(set(arrivals)) == 1:
-            return pa.concat_batches(batches), arrivals[0]
-        each = [np.full(b.num_rows, a) for b, a in zip(batches, arrivals, strict=True)]
-        return pa.concat_batches(batches), np.concatenate(each)
+            chunk = self._chunks.pop(0)
+            length = chunk.batch.num_rows
+            if length > rows:
+                self._chunks.insert(0, chunk.slice(rows, length - rows))
+                chunk = chunk.slice(0, rows)
+            parts.append(chunk)
+            rows -= chunk.batch.num_rows
+        if len(parts) == 1:
+            return parts[0].batch, _arrivals(parts[0])
+        batch = pa.concat_batches([part.batch for part in parts])
+        times = {part.arrivals if isinstance(part.arrivals, float) else None for part in parts}
+        if len(times) == 1 and None not in times:
+            return batch, parts[0].arrivals
+        return batch, np.concatenate([np.full(part.batch.num_rows, part.arrivals) for part in parts])
 
 
 class _Nothing(Reader):

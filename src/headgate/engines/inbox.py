@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.packet import Order, Packet, Serials, empty_batch
+from headgate.graph.packet import Packet, Serials
 from headgate.scheduling.interface import QueueState
 
 Round = tuple[Packet, ...]
@@ -95,28 +95,21 @@ class Fifo(Inbox):
         return self.rows
 
     def take(self, rows: int) -> list[Round]:
-        packets = self._packets
-        taken: list[Packet] = []
         if rows >= self.rows:
-            taken.extend(packets)
-            packets.clear()
-            self.rows = 0
+            taken = self.packets()
+            self.clear()
         else:
-            whole = rows >= self.packet_rows  # a long train is not worth cutting a packet for
-            while rows:
-                packet = packets[0]
-                length = packet.order.length
-                if length > rows:
-                    if whole and taken:
-                        break
-                    packets[0] = packet.slice(rows, length - rows)
-                    taken.append(packet.slice(0, rows))
-                    self.rows -= rows
-                    break
-                taken.append(packets.popleft())
-                rows -= length
-                self.rows -= length
+            taken = self.take_exactly(self._whole(rows) if rows >= self.packet_rows else rows)
         return [(packet,) for packet in coalesce(taken, self.packet_rows // 8)]
+
+    def _whole(self, rows: int) -> int:
+        """As many rows as come in whole packets: a long train is not worth cutting one for."""
+        total = 0
+        for packet in self._packets:
+            if total + len(packet) > rows:
+                break
+            total += len(packet)
+        return total or rows
 
     def take_exactly(self, rows: int) -> list[Packet]:
         """The first ``rows`` rows, wherever that cuts a packet."""
@@ -244,7 +237,7 @@ class Merge(Inbox):
                 parts[port].append(Packet.concat(taken))
                 self.rows -= len(parts[port][-1])
         return tuple(
-            Packet.merge(part) if part else Packet(empty_batch(schema), Order(0, 0.0, 0))
+            Packet.merge(part) if part else Packet.empty(schema)
             for part, schema in zip(parts, self._schemas, strict=True)
         )
 

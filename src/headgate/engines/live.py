@@ -14,7 +14,7 @@ from headgate.engines.report import QueryReport
 from headgate.engines.sinks.base import Writer
 from headgate.graph.network import Box, Output
 from headgate.graph.operator import Operator
-from headgate.graph.packet import Marker, Order, Packet, empty_batch
+from headgate.graph.packet import Marker, Order, Packet
 from headgate.scheduling.states import Task
 
 Times = npt.NDArray[np.float64]
@@ -85,7 +85,7 @@ class LiveOutput:
         else:
             taken = [(packet, None) for (packet,) in self.inbox.take(self.inbox.rows)]
         if self.passed:
-            taken.append((Packet(empty_batch(self.output.schema), Order(0, 0.0, 0), self.passed), None))
+            taken.append((Packet.empty(self.output.schema, self.passed), None))
             self.passed = ()
         return taken
 

@@ -9,7 +9,7 @@ from headgate.engines.live import LiveBox, LiveOutput, Target, Times, Work
 from headgate.engines.report import QueryReport
 from headgate.graph.network import Arrow, Box, Network, Source
 from headgate.graph.operator import Kind, Operator
-from headgate.graph.packet import Marker, Order, Packet, empty_batch
+from headgate.graph.packet import Marker, Packet
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import QueueState
 from headgate.scheduling.states import Task
@@ -149,7 +149,7 @@ class LiveNetwork:
         outputs: dict[int, LiveOutput],
     ) -> None:
         """Markers without tuples pass a box by: there is nothing to call it for."""
-        empty = Packet(empty_batch(live.operator.outputs[0]), Order(0, 0.0, 0), markers)
+        empty = Packet.empty(live.operator.outputs[0], markers)
         for target, arrow in live.targets[0]:
             self.put(target, arrow, empty, touched, outputs, None)
 

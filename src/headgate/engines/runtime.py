@@ -203,10 +203,9 @@ class Runtime:
         feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
         if feeder is None or feeder.end or call.train != WHOLE_QUEUE:
             return False
-        entry = self.catalog.boxes[call.box]
         if live.removed or live.finished or live.inbox.rows or live.crowded or not live.task.free:
             return False
-        if any(live.place in self.catalog.boxes[down].queue.full for down in entry.downstream):
+        if not self.catalog.has_room(call.box):
             return False
         if any(call.box not in w.members for w in feeder.live.open_work.values() if w is not feeder):
             return False
@@ -216,7 +215,7 @@ class Runtime:
         for port, targets in enumerate(feeder.live.targets):
             feeder.onward[port] += [member for target, _ in targets if target is live]
         live.task.begin(False)
-        self.tell(Started(now, work.worker, live.place, 0, entry.queue))
+        self.tell(Started(now, work.worker, live.place, 0, self.catalog.boxes[call.box].queue))
         return True
 
     def execute(self, work: Work) -> None:
@@ -232,7 +231,7 @@ class Runtime:
             try:
                 work.results.append(live.operator.finish(live.state, end))
             except Exception as error:
-                work.error = error if isinstance(error, HeadgateError) else _wrap(work, error)
+                work.error = _located(work, error)
 
     def _call(self, work: Work, packets: Round) -> None:
         """One round through an operator and whatever of the superbox follows it."""
@@ -242,7 +241,7 @@ class Runtime:
         try:
             results = work.live.operator.process(packets, work.live.state)
         except Exception as error:
-            work.error = error if isinstance(error, HeadgateError) else _wrap(work, error)
+            work.error = _located(work, error)
             return
         work.seconds += self._timer() - begin
         work.tuples_out += len(results[0])
@@ -463,7 +462,10 @@ def _mark_begin(rounds: Sequence[Round], now: float) -> None:
                     marker.begin = now
 
 
-def _wrap(work: Work, error: Exception) -> OperatorError:
+def _located(work: Work, error: Exception) -> HeadgateError:
+    """The error with the box and the tuples it failed on, unless it says so itself."""
+    if isinstance(error, HeadgateError):
+        return error
     live = work.live
     wrapped = OperatorError(
         f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {work.first_serial} on: "

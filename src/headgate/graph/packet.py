@@ -201,6 +201,11 @@ class Packet:
     request: int = 0
     ticks: Ticks | None = None
 
+    @staticmethod
+    def empty(schema: pa.Schema, markers: tuple[Marker, ...] = ()) -> Packet:
+        """No rows; perhaps markers that have lost theirs."""
+        return Packet(empty_batch(schema), Order(0, 0.0, 0), markers)
+
     def __len__(self) -> int:
         return self.order.length
 

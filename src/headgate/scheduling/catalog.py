@@ -107,9 +107,11 @@ class Catalog:
     def can_run(self, place: int) -> bool:
         """Haren's condition: input waiting, room for output; and a lane free."""
         box = self.boxes[place]
-        if not box.queue.tuples or box.running >= box.lanes or box.removed:
-            return False
-        for down in box.downstream:  # noqa: SIM110 - called several times for every box call
+        return box.queue.tuples > 0 and box.running < box.lanes and not box.removed and self.has_room(place)
+
+    def has_room(self, place: int) -> bool:
+        """Whether a box's results find room in every queue that they go to."""
+        for down in self.boxes[place].downstream:  # noqa: SIM110 - called several times for every box call
             if place in self.boxes[down].queue.full:
                 return False
         return True

@@ -18,6 +18,12 @@ class Chunk:
     batch: pa.RecordBatch
     arrivals: float | Seconds
 
+    def slice(self, start: int, rows: int) -> Chunk:
+        """``rows`` rows from ``start``, or as many as there are."""
+        times = self.arrivals
+        part = times if isinstance(times, float) else times[start : start + rows]
+        return Chunk(self.batch.slice(start, rows), part)
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
