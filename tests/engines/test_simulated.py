@@ -276,3 +276,14 @@ def test_answers_are_those_of_threads() -> None:
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         hg.Simulated(**options)
+
+
+def test_markers_tell_processing_from_waiting() -> None:
+    """The second source's tuple comes at 1 s, waits for the worker until 5 s, and is done at 7 s."""
+    app = hg.App("markers")
+    app.source("first", testing.Timed([(0, [{"a": 1}])])).universal(cost=5).to("long", hg.to_list([]))
+    app.source("second", testing.Timed([(1, [{"a": 2}])])).universal(cost=2).to("short", hg.to_list([]))
+    report = app.run(hg.Simulated(workers=1))
+    short = report.queries["short"]
+    assert (short.end_to_end.mean, short.processing.mean) == (6.0, 2.0)
+    assert short.latency.mean == 6.0

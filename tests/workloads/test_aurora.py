@@ -100,3 +100,11 @@ def test_mistakes_are_named() -> None:
         aurora.network(burst=0)
     with pytest.raises(PipelineError, match="qos"):
         aurora.plan(qos=[])
+
+
+def test_a_burst_delivers_its_tuples_together_and_then_nothing() -> None:
+    app = aurora.network(queries=1, depth=2, fan_out=1, tuples=12, burst=4, load=0.5)
+    [source] = app.network.sources
+    arrivals = source.origin.arrivals(0, 12)
+    assert [len(set(arrivals[start : start + 4].tolist())) for start in (0, 4, 8)] == [1, 1, 1]
+    assert arrivals[4] - arrivals[0] == pytest.approx(4 / source.origin.rate)
