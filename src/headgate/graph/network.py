@@ -68,6 +68,30 @@ class Output:
         return self.port[0].schema
 
 
+DEAD_LETTER = "dead_letter"
+"""The dead-letter output's name among the queries."""
+
+LETTERS = pa.schema(
+    [
+        ("box", pa.string()),
+        ("queries", pa.string()),
+        ("serial", pa.int64()),
+        ("reason", pa.string()),
+        ("row", pa.string()),
+    ]
+)
+"""A bad row: the box that refused it, the queries that box works for, the tuple, why, and the row as JSON."""
+
+
+@dataclass(eq=False)
+class DeadLetter(Output):
+    """Where rows go on which a box raised; ``port`` has one arrow for every box.  Not a query."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return LETTERS
+
+
 @dataclass
 class Network:
     """A loop-free graph of boxes, checked; boxes stand in topological order."""
@@ -76,13 +100,15 @@ class Network:
     boxes: Sequence[Box]
     outputs: Sequence[Output]
     name: str = "app"
+    dead_letter: DeadLetter | None = None
+    """Where bad rows go; None: they fail their queries."""
     index: dict[Box, int] = field(init=False)
 
     def __post_init__(self) -> None:
         for what, names in (
             ("sources", [s.name for s in self.sources]),
             ("boxes", [b.name for b in self.boxes]),
-            ("queries", [o.name for o in self.outputs]),
+            ("queries", [o.name for o in (*self.outputs, *filter(None, [self.dead_letter]))]),
         ):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:

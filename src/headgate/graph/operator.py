@@ -30,12 +30,32 @@ class State:
     ``snapshot`` writes it as one Arrow table and ``Operator.restore`` reads it back.  A keyed state's
     table has the key columns first, so that an engine can split it by bucket, and restoring several
     tables gives the union of their keys.
+
+    A large state need not be written whole each time: a snapshot followed by ``changes``, applied in
+    turn, is the same state.  What time alone brings about (a window closes, a key expires, a row can find
+    no partner any more) is not among the changes: how far time has come is in every table's metadata, and
+    whoever applies it draws the same conclusions.  A part of every table, by key, is the part of the state.
     """
 
     late: int = 0
     """Rows that came after their window had closed."""
 
     def snapshot(self) -> pa.Table:
+        raise NotImplementedError
+
+    def track(self) -> None:
+        """From now on remember what changes, so that ``changes`` can tell."""
+        raise NotImplementedError
+
+    def changes(self) -> pa.Table:
+        """What has changed since ``track``, the last ``changes`` or ``apply``, key columns first.
+
+        It costs time and rows in proportion to what has changed.  Only a state that tracks can tell.
+        """
+        raise NotImplementedError
+
+    def apply(self, changes: pa.Table) -> None:
+        """Take over what ``changes`` of a state that was equal to this one told."""
         raise NotImplementedError
 
 
@@ -47,6 +67,13 @@ class Operator:
     """Runs Python per row."""
     cost: float | None = None
     """Stated seconds per tuple, for the papers' synthetic boxes; None: measure it."""
+    keys_by_input: tuple[tuple[str, ...], ...] = ()
+    """A keyed operator's key columns in each input."""
+    times_by_input: tuple[str | None, ...] = ()
+    """For each input the column by which event time moves a keyed operator; None if it looks at none."""
+    ties_by_output: tuple[tuple[str, ...], ...] = ()
+    """For each output of a keyed operator the columns by which results of one cause leave, where they may be
+    of different keys; without any, results of one cause have its key."""
 
     def __init__(self, inputs: Sequence[pa.Schema], outputs: Sequence[pa.Schema]) -> None:
         self.inputs = tuple(inputs)

@@ -3,8 +3,9 @@
 A packet is an Arrow record batch plus, for every row, its order key and the arrival time of the tuple
 that caused it.  The order key is (serial, ordinal): the serial number of the source tuple that caused
 the row, and the row's place among that tuple's results.  On one arrow of the network rows travel in
-order, so the ordinal is the row's position and needs no storage; the serial and the arrival are kept
-lazily: a filter only remembers its mask, and nobody pays for order keys that nobody looks at.
+order, so the ordinal is the row's position and needs no storage, except where a packet is split and its
+parts will be put together again; the serial and the arrival are kept lazily: a filter only remembers its
+mask, and nobody pays for order keys that nobody looks at.
 """
 
 from __future__ import annotations
@@ -25,31 +26,35 @@ Serials = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
+_Base = tuple[Any, Any, Indices | None, int, tuple[Any, ...]]
+"""Serials, arrivals, ordinals, their number, and the selections that are still to be applied to them."""
+
 
 class Order:
     """Serial and arrival of every row of a packet, selected lazily.
 
     The base is what a source gave: consecutive serials from a start (an int) or an array, and one
     arrival time for all rows (a float) or one each.  ``filter`` and ``take`` stack selections on it,
-    which are applied when somebody asks.
+    which are applied when somebody asks.  Rows of a split packet also have ordinals: their places in the
+    whole of it, which tell rows of one serial apart.
     """
 
-    __slots__ = ("_arrivals", "_base_length", "_selections", "_serials", "length")
+    __slots__ = ("_base", "length")
 
     def __init__(
         self,
         serials: int | Serials,
         arrivals: float | Seconds,
         length: int,
-        *,
-        _base_length: int | None = None,
-        _selections: tuple[Any, ...] = (),
+        ordinals: Indices | None = None,
     ) -> None:
-        self._serials = serials
-        self._arrivals = arrivals
         self.length = length
-        self._base_length = length if _base_length is None else _base_length
-        self._selections = _selections
+        # One attribute, so that a worker that applies the selections swaps it whole under another that reads.
+        self._base: _Base = (serials, arrivals, ordinals, length, ())
+
+    @property
+    def _selections(self) -> tuple[Any, ...]:
+        return self._base[4]
 
     def filter(self, mask: pa.BooleanArray, length: int) -> Order:
         """Keep the rows where ``mask`` is true (null counts as false); ``length`` of them."""
@@ -62,34 +67,42 @@ class Order:
     def slice(self, offset: int, length: int) -> Order:
         if offset == 0 and length == self.length:
             return self
-        if not self._selections:
-            serials = self._serials
-            arrivals = self._arrivals
-            return Order(
-                serials + offset if isinstance(serials, int) else serials[offset : offset + length],
-                arrivals if isinstance(arrivals, float) else arrivals[offset : offset + length],
-                length,
-            )
-        self._materialise()
-        return self.slice(offset, length)
-
-    def _select(self, selection: Any, length: int) -> Order:
+        serials, arrivals, ordinals = self._selected()
+        end = offset + length
         return Order(
-            self._serials,
-            self._arrivals,
+            serials + offset if isinstance(serials, int) else serials[offset:end],
+            arrivals if isinstance(arrivals, float) else arrivals[offset:end],
             length,
-            _base_length=self._base_length,
-            _selections=(*self._selections, selection),
+            None if ordinals is None else ordinals[offset:end],
         )
 
-    def _materialise(self) -> None:
-        if not self._selections:
-            return
-        serials: Any = self._serials
+    def with_ordinals(self, ordinals: Indices | None) -> Order:
+        """The same rows at other places, or with none said."""
+        order = _new(Order)
+        order.length = self.length
+        serials, arrivals, _, length, selections = self._base
+        if ordinals is None or not selections:
+            order._base = (serials, arrivals, ordinals, length, selections)
+        else:
+            serials, arrivals, _ = self._selected()
+            order._base = (serials, arrivals, ordinals, self.length, ())
+        return order
+
+    def _select(self, selection: Any, length: int) -> Order:
+        serials, arrivals, ordinals, base_length, selections = self._base
+        order = _new(Order)
+        order.length = length
+        order._base = (serials, arrivals, ordinals, base_length, (*selections, selection))
+        return order
+
+    def _selected(self) -> tuple[int | Serials, float | Seconds, Indices | None]:
+        """Serials, arrivals and ordinals after all selections."""
+        serials, arrivals, ordinals, base_length, selections = self._base
+        if not selections:
+            return serials, arrivals, ordinals
         if isinstance(serials, int):
-            serials = np.arange(serials, serials + self._base_length, dtype=np.int64)
-        arrivals: Any = self._arrivals
-        for selection in self._selections:
+            serials = np.arange(serials, serials + base_length, dtype=np.int64)
+        for selection in selections:
             if isinstance(selection, pa.Array):
                 if selection.null_count:
                     selection = selection.fill_null(False)
@@ -97,24 +110,25 @@ class Order:
             serials = serials[selection]
             if not isinstance(arrivals, float):
                 arrivals = arrivals[selection]
-        self._serials, self._arrivals = serials, arrivals
-        self._base_length, self._selections = self.length, ()
+            if ordinals is not None:
+                ordinals = ordinals[selection]
+        self._base = (serials, arrivals, ordinals, self.length, ())
+        return serials, arrivals, ordinals
 
     @property
     def serials(self) -> Serials:
         """Serial of every row, not decreasing."""
-        self._materialise()
-        if isinstance(self._serials, int):
-            self._serials = np.arange(self._serials, self._serials + self.length, dtype=np.int64)
-        return self._serials
+        serials, arrivals, ordinals = self._selected()
+        if isinstance(serials, int):
+            serials = np.arange(serials, serials + self.length, dtype=np.int64)
+            self._base = (serials, arrivals, ordinals, self.length, ())
+        return serials
 
     @property
     def arrivals(self) -> float | Seconds:
         """Arrival of every row: one float if they share it, an array otherwise."""
-        if isinstance(self._arrivals, float):
-            return self._arrivals
-        self._materialise()
-        return self._arrivals
+        arrivals = self._base[1]
+        return arrivals if isinstance(arrivals, float) else self._selected()[1]
 
     def arrival_array(self) -> Seconds:
         """Arrival of every row as an array."""
@@ -124,29 +138,37 @@ class Order:
         return arrivals
 
     @property
+    def ordinals(self) -> Indices | None:
+        """Place of every row, or of its cause, in the whole packet; None where there is no larger whole."""
+        ordinals = self._base[2]
+        return ordinals if ordinals is None else self._selected()[2]
+
+    @property
     def first_serial(self) -> int:
-        if isinstance(self._serials, int) and not self._selections:
-            return self._serials
+        serials, _, _, _, selections = self._base
+        if isinstance(serials, int) and not selections:
+            return serials
         return int(self.serials[0])
 
     @property
     def last_serial(self) -> int:
-        if isinstance(self._serials, int) and not self._selections:
-            return self._serials + self.length - 1
+        serials, _, _, _, selections = self._base
+        if isinstance(serials, int) and not selections:
+            return serials + self.length - 1
         return int(self.serials[-1])
 
     @staticmethod
     def concat(orders: Sequence[Order]) -> Order:
-        """The rows of several orders, one after the other."""
+        """The rows of several orders, one after the other; with ordinals if all of the rows have them."""
         if len(orders) == 1:
             return orders[0]
         length = sum(o.length for o in orders)
-        firsts = [o._serials for o in orders]
+        bases = [o._base for o in orders]
         serials: int | Serials
-        if all(isinstance(o._serials, int) and not o._selections for o in orders) and all(
-            int(firsts[i]) + orders[i].length == firsts[i + 1] for i in range(len(orders) - 1)
+        if all(isinstance(base[0], int) and not base[4] for base in bases) and all(
+            int(bases[i][0]) + orders[i].length == bases[i + 1][0] for i in range(len(orders) - 1)
         ):
-            serials = firsts[0]
+            serials = bases[0][0]
         else:
             serials = np.concatenate([o.serials for o in orders])
         arrivals: float | Seconds
@@ -155,15 +177,23 @@ class Order:
             arrivals = orders[0].arrivals
         else:
             arrivals = np.concatenate([o.arrival_array() for o in orders])
-        return Order(serials, arrivals, length)
+        ordinals = None
+        if any(base[2] is not None for base in bases):
+            places = [o.ordinals for o in orders if o.length or o.ordinals is not None]
+            known = [p for p in places if p is not None]
+            ordinals = np.concatenate(known) if len(known) == len(places) else None
+        return Order(serials, arrivals, length, ordinals)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        self._materialise()
-        return (self._serials, self._arrivals, self.length)
+        return (*self._selected(), self.length)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._serials, self._arrivals, self.length = state
-        self._base_length, self._selections = self.length, ()
+        serials, arrivals, ordinals, self.length = state
+        self._base = (serials, arrivals, ordinals, self.length, ())
+
+
+_new = object.__new__
+"""An order without its constructor, which costs as much as the selection that it is made for."""
 
 
 @dataclass(slots=True)
@@ -181,7 +211,8 @@ class Ticks:
     """How time moved while the packet's stream passed, for a packet that holds only some of its rows.
 
     When a keyed operator's input is split by bucket, every bucket must see time advance as the whole
-    stream does: ``times`` are the event times (microseconds) of the rows at ``order``.
+    stream does: ``times`` are the event times (microseconds) of the rows at ``order``.  A packet with ticks
+    is processed as it is: its slices and results have none.
     """
 
     order: Order
@@ -219,7 +250,7 @@ class Packet:
 
     def with_markers(self, markers: tuple[Marker, ...]) -> Packet:
         """The same packet with further markers on it."""
-        return Packet(self.batch, self.order, (*self.markers, *markers), self.request)
+        return Packet(self.batch, self.order, (*self.markers, *markers), self.request, self.ticks)
 
     def filter(self, mask: pa.BooleanArray) -> Packet:
         """The rows where ``mask`` is true."""

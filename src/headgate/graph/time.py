@@ -57,10 +57,15 @@ def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def ticks_of(packet: Packet, column: int) -> Ticks:
-    """What every bucket of ``packet`` has to know about time: the rows at which its maximum moves."""
+    """What every bucket of ``packet`` has to know about time: the rows at which its maximum moves.
+
+    The last row is always among them: an input that falls idle does so after it.
+    """
     times = event_times(packet.batch.column(column))
     highest = np.maximum.accumulate(times)
-    moves = np.flatnonzero(np.diff(highest, prepend=NEVER - 1) > 0)
+    moved = np.diff(highest, prepend=NEVER - 1) > 0
+    moved[-1:] = True
+    moves = np.flatnonzero(moved)
     return Ticks(packet.order.take(moves), times[moves])
 
 
@@ -115,5 +120,8 @@ class Clock:
             highest -= self.lateness
         if ticks is None:
             return Passage(times, highest[:-1], highest[1:], packet.order, None, maximum)
-        place = np.searchsorted(ticks.order.serials, packet.order.serials, side="left")
+        at, rows = ticks.order.ordinals, packet.order.ordinals
+        if at is None or rows is None:
+            at, rows = ticks.order.serials, packet.order.serials
+        place = np.searchsorted(at, rows, side="left")
         return Passage(times, highest[place], highest[1:], ticks.order, place, maximum)

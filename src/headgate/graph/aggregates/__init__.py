@@ -128,6 +128,26 @@ class Accumulators:
 
     def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
         for place, part in enumerate(self.parts):
-            prefix = f"{place}."
-            mine = {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
-            part.restore(groups, mine)
+            part.restore(groups, _of(place, columns))
+
+    def told(self) -> None:
+        for part in self.parts:
+            part.told()
+
+    def changes(self, groups: Ints) -> dict[str, pa.Array]:
+        """As ``snapshot``, of what has come to ``groups`` since ``told``."""
+        return {
+            f"{place}.{name}": column
+            for place, part in enumerate(self.parts)
+            for name, column in part.changes(groups).items()
+        }
+
+    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        for place, part in enumerate(self.parts):
+            part.apply(groups, _of(place, columns))
+
+
+def _of(place: int, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """The columns of the aggregate at ``place``."""
+    prefix = f"{place}."
+    return {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}

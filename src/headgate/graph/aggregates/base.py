@@ -147,3 +147,14 @@ class Accumulator:
             array[groups] = columns[name].to_numpy(zero_copy_only=False)
         for name, cells in self.cells.items():
             cells.put(groups, columns[name])
+
+    def told(self) -> None:
+        """All that there is now is known to whoever asks for changes."""
+
+    def changes(self, groups: Ints) -> dict[str, pa.Array]:
+        """As columns, what is not yet known of ``groups``, which are all that changed."""
+        return self.snapshot(groups)
+
+    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        """Take over ``changes`` of groups that are fresh here or have been told of before."""
+        self.restore(groups, columns)

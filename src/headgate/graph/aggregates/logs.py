@@ -86,6 +86,8 @@ class Remembering(Accumulator):
     ) -> None:
         super().__init__(argument, result, parameters)
         self.log = Log(self.stored, self.compact)
+        self.untold: list[Run] | None = None
+        """Rows that have come since changes were last asked for; None: nobody asks."""
 
     @property
     def stored(self) -> pa.DataType:
@@ -100,7 +102,10 @@ class Remembering(Accumulator):
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
         assert values is not None
         groups, values, sequence = present(groups, values, sequence)
-        self.log.append(Run(groups, sequence, self.encode(values), np.ones(len(groups), dtype=np.int64)))
+        run = Run(groups, sequence, self.encode(values), np.ones(len(groups), dtype=np.int64))
+        self.log.append(run)
+        if self.untold is not None and len(groups):
+            self.untold.append(run)
 
     def merge(self, into: Ints, source: Self, groups: Ints) -> None:
         rows = source.log.rows(groups)
@@ -110,11 +115,28 @@ class Remembering(Accumulator):
     def take(self, groups: Ints) -> Self:
         taken = self.empty()
         taken.log.append(self.log.rows(groups))
+        if self.untold is not None:
+            rows = self._untold_rows(groups)
+            taken.untold = [rows] if len(rows.groups) else []
         return taken
 
+    def told(self) -> None:
+        self.untold = []
+
+    def changes(self, groups: Ints) -> dict[str, pa.Array]:
+        return self._lists(self._untold_rows(groups), len(groups))
+
+    def _untold_rows(self, groups: Ints) -> Run:
+        log = Log(self.stored, self.compact)
+        if self.untold:
+            log.append(_joined(self.untold))
+        return log.rows(groups)
+
     def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
-        rows = self.log.rows(groups)
-        offsets = pa.array(np.searchsorted(rows.groups, np.arange(len(groups) + 1)).astype(np.int32))
+        return self._lists(self.log.rows(groups), len(groups))
+
+    def _lists(self, rows: Run, count: int) -> dict[str, pa.Array]:
+        offsets = pa.array(np.searchsorted(rows.groups, np.arange(count + 1)).astype(np.int32))
         columns = {
             "sequence": pa.array(rows.sequence),
             "value": rows.values,

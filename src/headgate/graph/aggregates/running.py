@@ -108,3 +108,14 @@ class Running:
             array[slots] = columns[name].to_numpy(zero_copy_only=False)
         for name, cells in self.cells.items():
             cells.put(slots, columns[name])
+
+    def told(self) -> None:
+        """All that there is now is known to whoever asks for changes."""
+
+    def changes(self, slots: Ints) -> dict[str, pa.Array]:
+        """As columns, what is not yet known of ``slots``, which are all that changed."""
+        return self.snapshot(slots)
+
+    def apply(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
+        """Take over ``changes``."""
+        self.restore(slots, columns)

@@ -94,6 +94,8 @@ class RunningDistinct(Running):
         super().__init__(aggregate)
         self._pairs = KeyIndex([pa.int64(), self.argument])
         self._incarnations = 0
+        self._told_pairs = self._told_incarnations = 0
+        """Both are numbered as they come, so what was told by then is what is below."""
 
     def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:
         assert rows.values is not None
@@ -117,13 +119,16 @@ class RunningDistinct(Running):
             segments, count=count, incarnation=lives_of_rows
         )
 
-    def _values(self, slots: Ints) -> tuple[Ints, pa.Array]:
-        """Distinct values of ``slots``, and the place of each one's slot."""
-        lives, values = self._pairs.keys(np.arange(len(self._pairs)))
-        place = np.full(self._incarnations + 1, -1, dtype=np.int64)
-        place[self.arrays["incarnation"][slots]] = np.arange(len(slots))
-        place[-1] = -1
-        owner = place[lives.to_numpy()] if len(lives) else np.zeros(0, dtype=np.int64)
+    def _values(self, slots: Ints, since: int = 0) -> tuple[Ints, pa.Array]:
+        """Distinct values of ``slots`` from pair ``since`` on, and the place of each one's slot."""
+        lives, values = self._pairs.keys(np.arange(since, len(self._pairs)))
+        mine = self.arrays["incarnation"][slots]
+        by_life = np.argsort(mine)
+        owner = np.full(len(lives), -1, dtype=np.int64)
+        if len(slots):
+            life = lives.to_numpy()
+            found = by_life[np.minimum(np.searchsorted(mine[by_life], life), len(slots) - 1)]
+            owner = np.where(mine[found] == life, found, -1)
         order = np.argsort(owner, kind="stable")
         order = order[owner[order] >= 0]
         return owner[order], values.take(pa.array(order))
@@ -133,19 +138,35 @@ class RunningDistinct(Running):
         for name, (dtype, fill) in self.fields.items():
             self.arrays[name] = np.full(len(slots), fill, dtype=dtype)
         self._pairs, self._incarnations = KeyIndex(self._pairs.types), 0
+        self._told_pairs = self._told_incarnations = 0
         self.restore(np.arange(len(slots)), columns)
 
-    def snapshot(self, slots: Ints) -> dict[str, pa.Array]:
-        owner, values = self._values(slots)
+    def told(self) -> None:
+        self._told_pairs, self._told_incarnations = len(self._pairs), self._incarnations
+
+    def changes(self, slots: Ints) -> dict[str, pa.Array]:
+        """The new values; ``continues`` if they come to those that the key had."""
+        continues = self.arrays["incarnation"][slots] < self._told_incarnations
+        return self.snapshot(slots, self._told_pairs) | {"continues": pa.array(continues)}
+
+    def apply(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
+        continues = columns["continues"].to_numpy(zero_copy_only=False)
+        known = self.arrays["incarnation"][slots]
+        self.restore(slots, columns, np.where(continues, known, -1))
+
+    def snapshot(self, slots: Ints, since: int = 0) -> dict[str, pa.Array]:
+        owner, values = self._values(slots, since)
         offsets = pa.array(np.searchsorted(owner, np.arange(len(slots) + 1)).astype(np.int32))
         return {
             "count": pa.array(self.arrays["count"][slots]),
             "values": pa.ListArray.from_arrays(offsets, values),
         }
 
-    def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
-        lives = np.arange(self._incarnations, self._incarnations + len(slots))
-        self._incarnations += len(slots)
+    def restore(self, slots: Ints, columns: dict[str, pa.Array], known: Ints | None = None) -> None:
+        lives = np.full(len(slots), -1, dtype=np.int64) if known is None else known
+        unborn = np.flatnonzero(lives < 0)
+        lives[unborn] = np.arange(self._incarnations, self._incarnations + len(unborn))
+        self._incarnations += len(unborn)
         self.arrays["count"][slots] = columns["count"].to_numpy()
         self.arrays["incarnation"][slots] = lives
         life = np.repeat(lives, columns["values"].value_lengths().to_numpy())

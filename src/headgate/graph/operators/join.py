@@ -20,6 +20,7 @@ from headgate.graph.durations import parse_duration
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators.interval import Run, Shelf
+from headgate.graph.operators.snapshots import tracked
 from headgate.graph.packet import Marker, Order, Packet, empty_batch
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, event_times, time_column
@@ -43,6 +44,13 @@ class JoinState(State):
         """Inputs that do not hold time back now, after their last row in the call; the engine sets it."""
         self.ended: dict[int, int] = {}
         """Inputs that have ended, and the serial from which on they do not hold time back."""
+        self._untold: tuple[list[Run], list[Run]] | None = None
+        """Rows of both inputs since changes were last asked for; None: nobody asks."""
+
+    @property
+    def oldest(self) -> int:
+        """The time before which rows are gone."""
+        return max(self.clock, NEVER) - self._join.within
 
     def advance(self, packets: Sequence[Packet], serials: Ints) -> Ints:
         """Time at each of ``serials`` (not decreasing), which are all those of the call."""
@@ -67,10 +75,15 @@ class JoinState(State):
         return times[1:-1]
 
     def remember(self, side: int, run: Run) -> None:
-        oldest = max(self.clock, NEVER) - self._join.within
-        self.shelves[side].add(run, oldest)
+        self.shelves[side].add(run, self.oldest)
+        if self._untold is not None:
+            self._untold[side].append(run)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of rows that are gone, and of keys without rows, once they are many."""
         for shelf in self.shelves:
-            shelf.forget(oldest)
+            shelf.forget(self.oldest)
         if len(self.index) > _SPARE_KEYS + 2 * sum(map(len, self.shelves)):
             self._forget_keys()
 
@@ -83,13 +96,40 @@ class JoinState(State):
             shelf.renumber(numbers)
 
     def snapshot(self) -> pa.Table:
+        return self._table((self.shelves[_LEFT].runs, self.shelves[_RIGHT].runs))
+
+    def track(self) -> None:
+        self._untold = ([], [])
+
+    def changes(self) -> pa.Table:
+        """The rows that have come and are not gone yet."""
+        table = self._table(tracked(self._untold))
+        self.track()
+        return table
+
+    def apply(self, changes: pa.Table) -> None:
+        meta = json.loads((changes.schema.metadata or {})[_META])
+        self.clock, self.maxima, self.counts = meta["clock"], meta["maxima"], meta["counts"]
+        self.load(changes)
+        self.forget()
+
+    def load(self, table: pa.Table) -> None:
+        """Add rows that were written."""
+        for batch in table.to_batches():
+            sides = batch.column("_side").to_numpy()
+            for side in (_LEFT, _RIGHT):
+                rows = np.flatnonzero(sides == side)
+                if len(rows):
+                    run = self._join.written(batch.take(pa.array(rows)), side, self.index)
+                    self.shelves[side].add(run, self.oldest)
+
+    def _table(self, runs: tuple[list[Run], list[Run]]) -> pa.Table:
         join = self._join
-        schema = join.snapshot_schema().with_metadata(
-            {_META: json.dumps({"maxima": self.maxima, "clock": self.clock}).encode()}
-        )
+        notes = {"maxima": self.maxima, "clock": self.clock, "counts": self.counts}
+        schema = join.snapshot_schema().with_metadata({_META: json.dumps(notes).encode()})
         batches = []
-        for side, shelf in enumerate(self.shelves):
-            for run in shelf:
+        for side in (_LEFT, _RIGHT):
+            for run in (run.since(self.oldest) for run in runs[side]):
                 rows = run.batch
                 columns = [rows.column(name) for name in join.keys_by_input[side]]
                 columns += [pa.array(np.full(len(run), side, dtype=np.int8)), pa.array(run.sequence)]
@@ -288,23 +328,16 @@ class Join(Operator):
         for table in tables:
             meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
             state.clock = max(state.clock, meta.get("clock", NEVER))
-            state.maxima = [
-                max(a, b) for a, b in zip(state.maxima, meta.get("maxima", state.maxima), strict=True)
-            ]
-            for batch in table.to_batches():
-                self._restore_batch(state, batch)
+            for name, values in (("maxima", state.maxima), ("counts", state.counts)):
+                values[:] = map(max, values, meta.get(name, values))
+        for table in tables:
+            state.load(table)
         return state
 
-    def _restore_batch(self, state: JoinState, batch: pa.RecordBatch) -> None:
-        sides = batch.column("_side").to_numpy()
-        for side, name in ((_LEFT, "_left"), (_RIGHT, "_right")):
-            rows = np.flatnonzero(sides == side)
-            if not len(rows):
-                continue
-            mine = batch.take(pa.array(rows))
-            payload = pa.RecordBatch.from_arrays(mine.column(name).flatten(), schema=self.inputs[side])
-            sequence = mine.column("_sequence").to_numpy()
-            slots = state.index.slots([payload.column(n) for n in self.keys_by_input[side]], len(rows))
-            times = event_times(payload.column(self.times_by_input[side]))
-            state.shelves[side].add(Run(payload, slots, times, sequence), state.clock - self.within)
-            state.counts[side] = max(state.counts[side], int(sequence.max()) + 1)
+    def written(self, rows: pa.RecordBatch, side: int, index: KeyIndex) -> Run:
+        """The run of rows that were written, all of ``side``."""
+        content = rows.column("_left" if side == _LEFT else "_right").flatten()
+        batch = pa.RecordBatch.from_arrays(content, schema=self.inputs[side])
+        slots = index.slots([batch.column(n) for n in self.keys_by_input[side]], len(batch))
+        times = event_times(batch.column(self.times_by_input[side]))
+        return Run(batch, slots, times, rows.column("_sequence").to_numpy())

@@ -52,6 +52,9 @@ class Closed:
 class Panes:
     """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
 
+    lasting = True
+    """A group is the same one as long as it is open, so its changes can be told by themselves."""
+
     def __init__(self, window: Window, direct: bool) -> None:
         self.size, self.every = window.size, window.every
         self.direct = direct or window.kind == "tumbling"
@@ -77,7 +80,7 @@ class Panes:
         last = times // self.every
         if not self.direct:
             pane = times // self.pane
-            first: Ints = -((self.size - self.pane - pane * self.pane) // self.every)
+            first = self._first(pane)
             start: Ints = np.maximum(first, (before - self.size) // self.every + 1)
             part = pane * self.overlap + (start - first)
             return Assignment(self._find(slots, part, start))
@@ -89,6 +92,11 @@ class Panes:
         is_open = (end > times[rows]) & (end > before[rows])
         rows, window = rows[is_open], window[is_open]
         return Assignment(self._find(slots[rows], window, window), rows)
+
+    def _first(self, pane: Ints) -> Ints:
+        """The first window of each pane."""
+        first: Ints = -((self.size - self.pane - pane * self.pane) // self.every)
+        return first
 
     def _find(self, slots: Ints, parts: Ints, windows: Ints) -> Ints:
         if parts[0] == parts[-1] and bool((parts == parts[0]).all()):
@@ -148,13 +156,21 @@ class Panes:
         due, groups = self.calendar.entries()
         return groups, {"part": pa.array(self._part(groups)), "due": pa.array(due)}
 
+    def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
+        """What is to be written if the live ``groups`` have changed, as ``snapshot``; time is ``now``."""
+        part = self._part(groups)
+        first = part if self.direct else self._first(part // self.overlap) + part % self.overlap
+        due = np.maximum(first, (now - self.size) // self.every + 1) * self.every + self.size
+        return groups, {"part": pa.array(part), "due": pa.array(due)}
+
     def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> Ints:
-        """Groups from columns that were snapshotted; none of them exists yet."""
+        """Groups from columns that were snapshotted; those that exist stay as they are."""
         known = self._groups.count
         groups = self._groups.number((slots << _PARTS) | self._parts.number(columns["part"].to_numpy()))
         self.alive = grown(self.alive, self._groups.count, False)
         self.alive[known : self._groups.count] = True
-        self.calendar.push(columns["due"].to_numpy(), groups)
+        fresh = groups >= known
+        self.calendar.push(columns["due"].to_numpy()[fresh], groups[fresh])
         return groups
 
     def compacted(self, window: Window, groups: Ints, slots: Ints) -> Panes:

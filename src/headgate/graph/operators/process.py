@@ -30,7 +30,7 @@ from headgate.graph.operators._user import (
     span,
     split_indices,
 )
-from headgate.graph.operators.snapshots import marked, marks
+from headgate.graph.operators.snapshots import Touched, marked, marks, tracked
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.schema import normalise, require_columns
 from headgate.graph.time import NEVER, Clock, event_times, time_column
@@ -79,9 +79,31 @@ class ProcessState(State):
     def __init__(self, value: Any, label: str) -> None:
         self.value = value
         self._label = label
+        self._touched: bool | None = None
+        """Whether the function was called since changes were last asked for; None: nobody asks."""
+
+    def touch(self) -> Any:
+        """The object, for the function to change."""
+        if self._touched is not None:
+            self._touched = True
+        return self.value
 
     def snapshot(self) -> pa.Table:
         return pa.table([[_pickled(self.value, self._label)]], schema=_STATE)
+
+    def track(self) -> None:
+        self._touched = False
+
+    def changes(self) -> pa.Table:
+        """The object if it may have changed: what a function does to it cannot be seen."""
+        touched = tracked(self._touched)
+        table = self.snapshot() if touched else _STATE.empty_table()
+        self._touched = False
+        return table
+
+    def apply(self, changes: pa.Table) -> None:
+        for saved in changes.column("_state").to_pylist():
+            self.value = pickle.loads(saved)
 
 
 class Process(Operator):
@@ -119,7 +141,8 @@ class Process(Operator):
         return ProcessState(pickle.loads(values[0]), self.label) if values else self.open()
 
     def process(self, packets: Sequence[Packet], state: ProcessState) -> list[Packet]:
-        packet, fn, memory = packets[0], self.fn, state.value
+        packet, fn = packets[0], self.fn
+        memory = state.touch() if len(packet) else state.value
         if not self.packets:
             return [map_rows(packet, lambda _, row: fn(row, memory), self.outputs[0], self.label)]
         if not len(packet):
@@ -143,10 +166,17 @@ class KeyedProcessState(State):
         self.seen: Ints = np.empty(0, dtype=np.int64)
         self.clock = Clock()
         self._look_at = _SPARE_KEYS
+        self._touched: Touched | None = None
 
-    def live(self) -> Ints:
-        """The slots whose state has not expired."""
-        slots = np.fromiter(self.values, dtype=np.int64, count=len(self.values))
+    def touch(self, slots: Ints) -> None:
+        """Note that the states of ``slots`` may be about to change."""
+        if self._touched is not None:
+            self._touched.add(slots)
+
+    def live(self, slots: Ints | None = None) -> Ints:
+        """The slots, or those of ``slots``, whose state has not expired."""
+        if slots is None:
+            slots = np.fromiter(self.values, dtype=np.int64, count=len(self.values))
         expire = self._operator.expire
         if expire is None:
             return slots
@@ -161,14 +191,43 @@ class KeyedProcessState(State):
         live = self.live()
         if 2 * len(live) < len(self.index):
             values, seen = [self.values[slot] for slot in live.tolist()], self.seen[live]
+            if self._touched is not None:
+                places = np.full(len(self.index), -1, dtype=np.int64)
             self.index, slots = self.index.retain(live)
+            if self._touched is not None:
+                places[live] = slots
+                self._touched.move(places)
             self.values = dict(zip(slots.tolist(), values, strict=True))
             self.seen = np.full(len(self.index), NEVER, dtype=np.int64)
             self.seen[slots] = seen
         self._look_at = max(_SPARE_KEYS, 2 * len(live))
 
     def snapshot(self) -> pa.Table:
-        slots = self.live()
+        return self._table(self.live())
+
+    def track(self) -> None:
+        self._touched = Touched()
+
+    def changes(self) -> pa.Table:
+        slots = self.live(tracked(self._touched).take())
+        there = np.fromiter((slot in self.values for slot in slots.tolist()), dtype=bool, count=len(slots))
+        return self._table(slots[there])
+
+    def apply(self, changes: pa.Table) -> None:
+        self.clock.maximum, _, _ = marks([changes], NEVER)
+        self.load(changes)
+        self.forget()
+
+    def load(self, table: pa.Table) -> None:
+        """Put back the states of keys, in place of those that they have."""
+        for batch in table.to_batches():
+            slots = self.index.slots(batch.columns[: len(self._operator.keys)], batch.num_rows)
+            self.seen = grown(self.seen, len(self.index), NEVER)
+            self.seen[slots] = batch.column("_seen").to_numpy()
+            pickles = batch.column("_state").to_pylist()
+            self.values.update(zip(slots.tolist(), map(pickle.loads, pickles), strict=True))
+
+    def _table(self, slots: Ints) -> pa.Table:
         label = self._operator.label
         states = [_pickled(self.values[slot], label) for slot in slots.tolist()]
         columns = [*self.index.keys(slots), pa.array(self.seen[slots]), pa.array(states, pa.binary())]
@@ -209,7 +268,7 @@ class KeyedProcess(Operator):
         elif expire is not None:
             raise PipelineError("process: expire= needs on=, the column of event time.")
         self.keys_by_input = (self.keys,)
-        self.times_by_input = (self.on,)
+        self.times_by_input = (None if self.expire is None else self.on,)
         super().__init__([schema], [normalise(out_schema)])
         self.fn = fn
         self._initial = Initial(state, "process")
@@ -226,6 +285,7 @@ class KeyedProcess(Operator):
         batch, fn, fresh = packet.batch, self.fn, self._initial
         slots = state.index.slots([batch.column(name) for name in self.keys], batch.num_rows)
         state.seen = grown(state.seen, len(state.index), NEVER)
+        state.touch(slots)
         values, seen, expire = state.values, state.seen, self.expire
         where = slots.tolist()
         now, maximum = self._times(packet, state.clock)
@@ -262,10 +322,5 @@ class KeyedProcess(Operator):
         state = self.open()
         state.clock.maximum, _, _ = marks(tables, NEVER)
         for table in tables:
-            for batch in table.to_batches():
-                slots = state.index.slots(batch.columns[: len(self.keys)], batch.num_rows)
-                state.seen = grown(state.seen, len(state.index), NEVER)
-                state.seen[slots] = batch.column("_seen").to_numpy()
-                pickles = batch.column("_state").to_pylist()
-                state.values.update(zip(slots.tolist(), map(pickle.loads, pickles), strict=True))
+            state.load(table)
         return state

@@ -18,7 +18,7 @@ from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located
 from headgate.graph.operators.calendar import Calendar
-from headgate.graph.operators.snapshots import column, marked, marks
+from headgate.graph.operators.snapshots import Touched, column, marked, marks, tracked
 from headgate.graph.packet import Packet
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Clock, time_column
@@ -40,6 +40,7 @@ class RunningState(State):
         """Slots that hold something: ``live`` of them have not expired, as far as anyone has looked."""
         self.live = 0
         self.calendar = Calendar()
+        self._touched: Touched | None = None
 
     def grow(self) -> None:
         for state in self.states:
@@ -55,6 +56,8 @@ class RunningState(State):
         if times is not None and self._operator.expire is not None:
             self.seen[slots] = times
             self.calendar.push(self.seen[fresh] + self._operator.expire, fresh)
+        if self._touched is not None:
+            self._touched.add(slots)
 
     def forget(self) -> None:
         """Let go of keys that have expired, once they are more than half."""
@@ -74,7 +77,7 @@ class RunningState(State):
     def _keep(self, live: Ints) -> None:
         due, entered = self.calendar.entries()
         self.keys, slots = self.keys.retain(live)
-        moved = np.zeros(int(live.max()) + 1 if len(live) else 0, dtype=np.int64)
+        moved = np.full(len(self.present), -1, dtype=np.int64)
         moved[live] = slots
         # Slot 0 is a null key's, so that live keys may not be the first slots: fill the hole with any.
         back = np.zeros(len(self.keys), dtype=np.int64)
@@ -87,32 +90,63 @@ class RunningState(State):
         self.seen[holes] = NEVER
         self.calendar = Calendar()
         self.calendar.push(due, moved[entered])
+        if self._touched is not None:
+            self._touched.move(moved)
+
+    def track(self) -> None:
+        self._touched = Touched()
+        for state in self.states:
+            state.told()
+
+    def changes(self) -> pa.Table:
+        slots = tracked(self._touched).take()
+        # Keys that have expired since they were touched expire without being told.
+        slots = slots[self.present[slots]]
+        table = self._table(slots, [state.changes(slots) for state in self.states])
+        for state in self.states:
+            state.told()
+        return table
+
+    def apply(self, changes: pa.Table) -> None:
+        self.clock.maximum = marks([changes], NEVER)[0]
+        if changes.num_rows:
+            self.load(changes, known=True)
+        for state in self.states:
+            state.told()
+        self.grow()
+        self.forget()
 
     def snapshot(self) -> pa.Table:
         slots = np.flatnonzero(self.present[: len(self.keys)])
+        return self._table(slots, [state.snapshot(slots) for state in self.states])
+
+    def _table(self, slots: Ints, parts: Sequence[dict[str, pa.Array]]) -> pa.Table:
         columns = {"seen": pa.array(self.seen[slots])}
-        for place, state in enumerate(self.states):
-            columns |= {f"{place}.{name}": part for name, part in state.snapshot(slots).items()}
+        for place, part in enumerate(parts):
+            columns |= {f"{place}.{name}": values for name, values in part.items()}
         names = [*self._operator.keys, *(f"state.{name}" for name in columns)]
         table = pa.Table.from_arrays([*self.keys.keys(slots), *columns.values()], names=names)
         return marked(table, self.clock.maximum, 0, 0)
 
-    def load(self, table: pa.Table) -> None:
-        """Add the keys of a snapshot."""
+    def load(self, table: pa.Table, known: bool = False) -> None:
+        """Add the keys of a snapshot; with ``known``, of changes to keys some of which are there."""
         names = self._operator.keys
         slots = self.keys.slots([column(table, name) for name in names], table.num_rows)
         columns = {n.removeprefix("state."): column(table, n) for n in table.column_names[len(names) :]}
         self.grow()
         for place, state in enumerate(self.states):
             prefix = f"{place}."
-            state.restore(
-                slots, {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
-            )
-        self.present[slots] = True
-        self.live += len(slots)
+            mine = {n.removeprefix(prefix): c for n, c in columns.items() if n.startswith(prefix)}
+            if known:
+                state.apply(slots, mine)
+            else:
+                state.restore(slots, mine)
+        fresh = slots[~self.present[slots]]
+        self.present[fresh] = True
+        self.live += len(fresh)
         self.seen[slots] = columns["seen"].to_numpy()
         if self._operator.expire is not None:
-            self.calendar.push(self.seen[slots] + self._operator.expire, slots)
+            self.calendar.push(self.seen[fresh] + self._operator.expire, fresh)
 
 
 class Running(Operator):
@@ -153,6 +187,7 @@ class Running(Operator):
         self._time_column = (
             None if self.expire is None or on is None else time_column(schema, on, "running: on")
         )
+        self.times_by_input = (None if self._time_column is None else schema.field(self._time_column).name,)
         output = pa.schema([*schema, *(pa.field(a.name, a.type) for a in self.aggregates)])
         refuse_duplicates(output.names, "running")
         super().__init__([schema], [output])

@@ -67,6 +67,8 @@ class Sessions:
     """Open sessions of every key, and when they close."""
 
     direct = True
+    lasting = False
+    """Sessions are merged: all those of a key are told if one of them has changed."""
 
     def __init__(self, window: Window) -> None:
         self.gap = window.size
@@ -237,6 +239,18 @@ class Sessions:
         groups = np.flatnonzero(self.alive[: self.count])
         return groups, {"first": pa.array(self._first[groups]), "last": pa.array(self._last[groups])}
 
+    def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
+        """What is to be written if the open sessions ``groups`` have changed, as ``snapshot``."""
+        groups, _ = self._chains(distinct(self._slot[groups])[0])
+        return groups, {"first": pa.array(self._first[groups]), "last": pa.array(self._last[groups])}
+
+    def drop(self, slots: Ints) -> int:
+        """Take out the open sessions of keys; how many there were."""
+        slots = slots[slots < len(self._head)]
+        groups, _ = self._chains(slots)
+        self.alive[groups] = False
+        return len(groups)
+
     def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> Ints:
         """Sessions from columns that were snapshotted."""
         groups = np.arange(self.count, self.count + len(slots))
@@ -248,8 +262,9 @@ class Sessions:
         self._last[groups] = columns["last"].to_numpy()
         self.calendar.push(self._last[groups] + self.gap, groups)
         self._head = grown(self._head, int(slots.max()) + 1, -1)
-        live = np.flatnonzero(self.alive[: self.count])
-        self._chain(live[np.argsort(self._slot[live])])
+        there, _ = self._chains(distinct(slots)[0])
+        together = np.concatenate([there, groups])
+        self._chain(together[np.argsort(self._slot[together], kind="stable")])
         return groups
 
     def compacted(self, window: Window, groups: Ints, slots: Ints) -> Sessions:

@@ -1,15 +1,24 @@
-"""What every windowed state writes besides its groups: the time, and how many rows it has seen.
+"""What every state with a clock writes besides its rows, and how a state knows what has changed.
 
-It goes into the schema's metadata, which survives splitting a table by key, also into parts without rows.
+The time, how many rows were seen and how many were late go into the schema's metadata, which survives
+splitting a table by key, also into parts without rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.graph.columns import Ints
+from headgate.graph.keys import grown
+
 _TIME, _SEEN, _LATE = b"headgate.time", b"headgate.seen", b"headgate.late"
+_WHOLE = b"headgate.whole"
+_Told = TypeVar("_Told")
 
 
 def marked(table: pa.Table, time: int, seen: int, late: int) -> pa.Table:
@@ -29,3 +38,55 @@ def column(table: pa.Table, name: str) -> pa.Array:
     """One column as one array."""
     chunks = table.column(name)
     return chunks.combine_chunks() if chunks.num_chunks != 1 else chunks.chunk(0)
+
+
+def whole(snapshot: pa.Table) -> pa.Table:
+    """A snapshot as changes that replace all there was."""
+    return snapshot.replace_schema_metadata({**(snapshot.schema.metadata or {}), _WHOLE: b"1"})
+
+
+def is_whole(changes: pa.Table) -> bool:
+    return _WHOLE in (changes.schema.metadata or {})
+
+
+def tracked(told: _Told | None) -> _Told:
+    """What a state has kept for ``changes``."""
+    if told is None:
+        raise RuntimeError("changes() of a state that does not track; call track() first")
+    return told
+
+
+class Touched:
+    """Slots or groups that have changed since this was last asked, each told once.
+
+    The cost is that of the rows that touch, whatever the number of slots.
+    """
+
+    def __init__(self) -> None:
+        self._place: npt.NDArray[np.int32] = np.full(0, -1, dtype=np.int32)
+        """Of a touched slot, something that is not negative."""
+        self._slots: list[Ints] = []
+
+    def add(self, slots: Ints) -> None:
+        """Note ``slots``, which may repeat."""
+        if not len(slots):
+            return
+        self._place = grown(self._place, int(slots.max()) + 1, -1)
+        fresh = slots[self._place[slots] < 0]
+        if len(fresh):
+            # Of the rows that share a slot the last one to write stays, so each slot is kept once.
+            rows = np.arange(len(fresh), dtype=np.int32)
+            self._place[fresh] = rows
+            self._slots.append(fresh[self._place[fresh] == rows])
+
+    def take(self) -> Ints:
+        """The slots, which from now on are not touched."""
+        slots = np.concatenate([np.zeros(0, dtype=np.int64), *self._slots])
+        self._place[slots] = -1
+        self._slots.clear()
+        return slots
+
+    def move(self, places: Ints) -> None:
+        """Slot s becomes ``places[s]``, and is forgotten where that is negative."""
+        moved = places[self.take()]
+        self.add(moved[moved >= 0])

@@ -13,7 +13,7 @@ from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_ordering
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located
-from headgate.graph.operators.snapshots import marked, marks
+from headgate.graph.operators.snapshots import is_whole, marked, marks, tracked, whole
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import NEVER, Clock, time_column
 
@@ -33,6 +33,10 @@ class TopState(State):
         self.more = 0
         self.next_end = -NEVER
         """When the first open window ends."""
+        self._untold: list[pa.RecordBatch] | None = None
+        """Rows taken in since changes were last asked for; None: nobody asks."""
+        self._ended = False
+        """Whether the end of the stream has closed windows that time has not."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take candidates in; choose again once as many have come as are kept."""
@@ -61,9 +65,46 @@ class TopState(State):
         self.next_end = int(ends[due]) if due < len(ends) else -NEVER
         return closed
 
+    def meet(self, rows: pa.RecordBatch) -> None:
+        """Take in candidates of the stream."""
+        self.add(rows)
+        if self._untold is not None and rows.num_rows:
+            self._untold.append(rows)
+
+    def end(self) -> pa.RecordBatch:
+        """Take out the best rows of all windows, because the stream has ended."""
+        self._ended = True
+        return self.close(-NEVER)
+
     def snapshot(self) -> pa.Table:
         self.choose()
-        return marked(pa.Table.from_batches([self.chosen]), self.clock.maximum, self.seen, self.late)
+        return self._table(self.chosen)
+
+    def track(self) -> None:
+        self._untold, self._ended = [], False
+
+    def changes(self) -> pa.Table:
+        """The best of the rows that have come, in the windows that are still open."""
+        untold, ended = tracked(self._untold), self._ended
+        self.track()
+        if ended:
+            return whole(self.snapshot())
+        rows = self._operator.best(pa.concat_batches([self.chosen.slice(0, 0), *untold]))
+        closed = int(np.searchsorted(rows.column(_END).to_numpy(), self.clock.now, side="right"))
+        return self._table(rows.slice(closed))
+
+    def apply(self, changes: pa.Table) -> None:
+        self.clock.maximum, self.seen, self.late = marks([changes], NEVER)
+        self.close(-NEVER if is_whole(changes) else self.clock.now)
+        self.load(changes)
+
+    def load(self, table: pa.Table) -> None:
+        """Take in candidates that were written."""
+        for batch in table.to_batches():
+            self.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._operator.candidates))
+
+    def _table(self, rows: pa.RecordBatch) -> pa.Table:
+        return marked(pa.Table.from_batches([rows]), self.clock.maximum, self.seen, self.late)
 
 
 class Top(Operator):
@@ -104,8 +145,7 @@ class Top(Operator):
         state = self.open()
         state.clock.maximum, state.seen, state.late = marks(tables, NEVER)
         for table in tables:
-            for batch in table.to_batches():
-                state.add(pa.RecordBatch.from_arrays(batch.columns, schema=self.candidates))
+            state.load(table)
         return state
 
     def best(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -138,7 +178,7 @@ class Top(Operator):
             raise located(BadRow(str(bad), int(rows[bad.index])), self.label, packet) from bad
         state.late += len(late_rows)
         arrays = [pa.array(ends[rows]), pa.array(state.seen + rows), *by, *batch.columns]
-        state.add(self.best(pa.RecordBatch.from_arrays(arrays, schema=self.candidates)))
+        state.meet(self.best(pa.RecordBatch.from_arrays(arrays, schema=self.candidates)))
         state.seen += len(packet)
         closed = state.close(passage.end(state.clock.now))
         state.clock.maximum = passage.maximum
@@ -151,6 +191,6 @@ class Top(Operator):
         return pa.RecordBatch.from_arrays(columns, schema=self.inputs[0])
 
     def finish(self, state: TopState, end: Packet) -> list[Packet]:
-        closed = self._rows(state.close(-NEVER))
+        closed = self._rows(state.end())
         causes: Ints = np.zeros(closed.num_rows, dtype=np.int64)
         return [end.caused(closed, causes), end.caused(empty_batch(self.inputs[0]), causes[:0])]

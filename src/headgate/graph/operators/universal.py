@@ -21,6 +21,7 @@ from headgate.errors import PipelineError
 from headgate.graph.columns import check_key
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators.snapshots import Touched, tracked
 from headgate.graph.packet import Packet, Serials
 from headgate.graph.schema import require_columns
 
@@ -68,11 +69,14 @@ class UniversalState(State):
         self._operator = operator
         self.index = KeyIndex(operator.key_types)
         self.buffers = np.zeros((0, operator.state_bytes), dtype=np.uint8)
+        self._touched: Touched | None = None
 
     def touch(self, packet: Packet) -> None:
         """Change every byte of the buffers of this packet's keys."""
         slots = np.unique(self._slots([packet.batch.column(k) for k in self._operator.keys], len(packet)))
         self.buffers[slots] += 1
+        if self._touched is not None:
+            self._touched.add(slots)
 
     def _slots(self, columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
         slots = self.index.slots(columns, rows)
@@ -87,9 +91,21 @@ class UniversalState(State):
         for slot, content in zip(slots.tolist(), batch.column(-1).to_pylist(), strict=True):
             self.buffers[slot] = np.frombuffer(content, dtype=np.uint8)
 
+    def track(self) -> None:
+        self._touched = Touched()
+
+    def changes(self) -> pa.Table:
+        return self._table(tracked(self._touched).take())
+
+    def apply(self, changes: pa.Table) -> None:
+        for batch in changes.to_batches():
+            self.fill(batch)
+
     def snapshot(self) -> pa.Table:
+        return self._table(np.flatnonzero(self.buffers[: len(self.index)].any(axis=1)))
+
+    def _table(self, slots: npt.NDArray[np.int64]) -> pa.Table:
         operator = self._operator
-        slots = np.flatnonzero(self.buffers[: len(self.index)].any(axis=1))
         fields = [operator.inputs[0].field(name) for name in operator.keys]
         schema = pa.schema([*fields, pa.field("_buffer", pa.binary())])
         contents = [self.buffers[slot].tobytes() for slot in slots]

@@ -63,6 +63,7 @@ class WindowAggregate(Operator):
             check_key(schema.field(place), what)
         self.key_types = [schema.field(place).type for place in self._key_columns]
         self._time_column = time_column(schema, window.on, f"{what}: on")
+        self.times_by_input = (schema.field(self._time_column).name,)
         self._time_type = window_time(schema.field(self._time_column).type)
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
@@ -75,6 +76,8 @@ class WindowAggregate(Operator):
         if self.early is not None:
             names, types = [*names, "early"], [*types, pa.bool_()]
         refuse_duplicates(names, what)
+        # Early results come last among those of one cause, and their windows end after all that it closes.
+        self.ties_by_output = (("window_end", *self.keys), ())
         super().__init__([schema], [pa.schema(list(zip(names, types, strict=True))), schema])
 
     @property
@@ -203,6 +206,7 @@ class WindowAggregate(Operator):
         closed = state.close(-NEVER - 2 * self.window.size)
         if len(closed.slots):
             batches.append(self._batch(state, closed, False)[0])
+        state.end()
         rows = sum(b.num_rows for b in batches)
         batch, causes = _stacked(batches, [np.zeros(rows, dtype=np.int64)], self.outputs[0])
         return [end.caused(batch, causes), end.caused(empty_batch(self.outputs[1]), causes[:0])]

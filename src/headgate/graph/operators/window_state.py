@@ -13,8 +13,9 @@ from headgate.graph.columns import Ints
 from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import State
 from headgate.graph.operators.panes import Closed
-from headgate.graph.operators.snapshots import column, marked
-from headgate.graph.time import Clock
+from headgate.graph.operators.session import Sessions
+from headgate.graph.operators.snapshots import Touched, column, is_whole, marked, marks, tracked, whole
+from headgate.graph.time import NEVER, Clock
 
 if TYPE_CHECKING:
     from headgate.graph.operators.window import WindowAggregate
@@ -30,13 +31,22 @@ class WindowState(State):
         self.late = 0
         self.seen = 0
         self.clock = Clock(operator.window.lateness)
-        self.keys = KeyIndex(operator.key_types)
-        self.groups = operator.new_groups()
-        self.accumulators = Accumulators(operator.aggregates)
+        self._touched: Touched | None = None
+        self._ended = False
+        """Whether the end of the stream has closed windows that time has not."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all windows."""
+        self.keys = KeyIndex(self._operator.key_types)
+        self.groups = self._operator.new_groups()
+        self.accumulators = Accumulators(self._operator.aggregates)
         self.changed = np.zeros(0, dtype=np.bool_)
         """Groups that have changed since their last early result."""
-        self.changes: list[Ints] = []
+        self._unreported: list[Ints] = []
         self.dead = 0
+        if self._touched is not None:
+            self.track()
 
     def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
         """Fold in rows that are not late."""
@@ -54,17 +64,24 @@ class WindowState(State):
             self.changed = grown(self.changed, self.groups.count, False)
             fresh = np.unique(groups[~self.changed[groups]])
             self.changed[fresh] = True
-            self.changes.append(fresh)
+            self._unreported.append(fresh)
+        if self._touched is not None:
+            self._touched.add(groups)
 
     def close(self, now: int) -> Closed:
         closed = self.groups.close(now)
         self.dead += len(closed.dropped)
         return closed
 
+    def end(self) -> None:
+        """The stream has ended and its windows have left."""
+        self.clear()
+        self._ended = True
+
     def take_changed(self) -> Ints:
         """The open groups that changed since this was last asked."""
-        groups = np.concatenate([np.zeros(0, dtype=np.int64), *self.changes])
-        self.changes.clear()
+        groups = np.concatenate([np.zeros(0, dtype=np.int64), *self._unreported])
+        self._unreported.clear()
         self.changed[groups] = False
         live: Ints = groups[self.groups.alive[groups]]
         return live
@@ -74,6 +91,10 @@ class WindowState(State):
         if self.dead <= max(_FEW, self.groups.count // 2):
             return
         live = np.flatnonzero(self.groups.alive[: self.groups.count])
+        if self._touched is not None:
+            places = np.full(self.groups.count, -1, dtype=np.int64)
+            places[live] = np.arange(len(live))
+            self._touched.move(places)
         slots = self.groups.slots(live)
         used = np.unique(slots)
         if 2 * len(used) < len(self.keys):
@@ -82,31 +103,77 @@ class WindowState(State):
         changed = self.changed[live] if self._operator.early is not None else self.changed
         self.groups = self.groups.compacted(self._operator.window, live, slots)
         self.accumulators = self.accumulators.take(live)
-        self.changed, self.changes = changed, [np.flatnonzero(changed)]
+        self.changed, self._unreported = changed, [np.flatnonzero(changed)]
         self.dead = 0
 
     def snapshot(self) -> pa.Table:
         groups, columns = self.groups.snapshot()
+        return self._table(groups, columns, self.accumulators.snapshot(groups))
+
+    def track(self) -> None:
+        self._touched, self._ended = Touched(), False
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._touched is not None and self.groups.lasting:
+            self.accumulators.told()
+
+    def changes(self) -> pa.Table:
+        touched = tracked(self._touched).take()
+        if self._ended:
+            self._ended = False
+            self._tell()
+            return whole(self.snapshot())
+        groups, columns = self.groups.changed(touched[self.groups.alive[touched]], self.clock.now)
+        if self.groups.lasting:
+            values = self.accumulators.changes(groups)
+        else:
+            values = self.accumulators.snapshot(groups)
+        self._tell()
+        return self._table(groups, columns, values)
+
+    def apply(self, changes: pa.Table) -> None:
+        early, before = self._operator.early, self.clock.now
+        self.clock.maximum, self.seen, self.late = marks([changes], NEVER)
+        if is_whole(changes):
+            self.clear()
+        else:
+            if early is not None and before // early < self.clock.now // early:
+                self.take_changed()
+            self.close(self.clock.now)
+        if changes.num_rows:
+            self.load(changes, known=True)
+        self.tidy()
+
+    def _table(self, groups: Ints, columns: dict[str, pa.Array], values: dict[str, pa.Array]) -> pa.Table:
         keys = self.keys.keys(self.groups.slots(groups))
-        changed = grown(self.changed, self.groups.count, False)[groups]
-        columns = columns | {"changed": pa.array(changed)} | self.accumulators.snapshot(groups)
+        there = groups < len(self.changed)
+        changed = np.zeros(len(groups), dtype=np.bool_)
+        changed[there] = self.changed[groups[there]]
+        columns = columns | {"changed": pa.array(changed)} | values
         names = [*self._operator.keys, *(f"state.{name}" for name in columns)]
         table = pa.Table.from_arrays([*keys, *columns.values()], names=names)
         return marked(table, self.clock.maximum, self.seen, self.late)
 
-    def load(self, table: pa.Table) -> None:
-        """Add the groups of a snapshot."""
+    def load(self, table: pa.Table, known: bool = False) -> None:
+        """Add the groups of a snapshot; with ``known``, of changes to groups some of which are there."""
         keys = [column(table, name) for name in self._operator.keys]
         columns = {
             name.removeprefix("state."): column(table, name) for name in table.column_names[len(keys) :]
         }
-        groups = self.groups.restore(self.keys.slots(keys, table.num_rows), columns)
+        slots = self.keys.slots(keys, table.num_rows)
+        if known and isinstance(self.groups, Sessions):
+            self.dead += self.groups.drop(np.unique(slots))
+        groups = self.groups.restore(slots, columns)
         self.accumulators.grow(self.groups.count)
-        self.accumulators.restore(groups, columns)
+        if known and self.groups.lasting:
+            self.accumulators.apply(groups, columns)
+        else:
+            self.accumulators.restore(groups, columns)
         self.changed = grown(self.changed, self.groups.count, False)
-        fresh = groups[columns["changed"].to_numpy(zero_copy_only=False)]
+        fresh = groups[columns["changed"].to_numpy(zero_copy_only=False) & ~self.changed[groups]]
         self.changed[fresh] = True
-        self.changes.append(fresh)
+        self._unreported.append(fresh)
 
 
 def _expanded(given: Input, rows: Ints, count: int) -> Input:

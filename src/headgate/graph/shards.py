@@ -1,0 +1,139 @@
+"""A keyed box as several shards that together give exactly what one gives.
+
+A shard has the state of the keys whose buckets fall to it and sees the rows of those keys only.  What it
+must know of the others' rows travels with its packets: each row's place in the whole input (ordinals), and
+how event time moved there (ticks).  A call of the box is then::
+
+    parts = split(operator, packets, shards, buckets)
+    results = [operator.process(part, state) for part, state in zip(parts, states)]
+    outputs = merge(operator, results)
+
+and likewise at the end: ``merge(operator, [operator.finish(state, end) for state in states])``.  The results
+of one cause may come from several shards, and only their columns say in which order they leave; so shards
+are merged right after the keyed box, before anything else is done with its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import PipelineError
+from headgate.graph.columns import Ints, lexical_order, sort_keys
+from headgate.graph.operator import Kind, Operator
+from headgate.graph.packet import Order, Packet
+from headgate.graph.partition import buckets as buckets_of
+from headgate.graph.time import ticks_of
+
+Shard = range | tuple[int, int]
+"""The buckets of a shard: from the first to, not including, the second."""
+
+
+def split(
+    operator: Operator, packets: Sequence[Packet], shards: Sequence[Shard], buckets: int
+) -> list[list[Packet]]:
+    """One call's packets, one per input, for each of ``shards``, which share out ``buckets`` buckets.
+
+    Every shard has to process its packets, also those without rows: time may have moved in them.  Markers
+    go with the first shard.
+    """
+    owners = _owners(operator, shards, buckets)
+    if len(shards) == 1:
+        return [list(packets)]
+    split_inputs = [
+        _parts(operator, port, packet, places, owners, len(shards), buckets)
+        for port, (packet, places) in enumerate(zip(packets, _places(packets), strict=True))
+    ]
+    return [list(parts) for parts in zip(*split_inputs, strict=True)]
+
+
+def merge(operator: Operator, results: Sequence[Sequence[Packet]]) -> list[Packet]:
+    """What the shards gave for one call of ``process``, or for ``finish``, as the unsharded box gives it."""
+    ties = operator.ties_by_output
+    return [
+        _merged(parts, ties[output] if ties else ())
+        for output, parts in enumerate(zip(*results, strict=True))
+    ]
+
+
+def _owners(operator: Operator, shards: Sequence[Shard], buckets: int) -> npt.NDArray[np.int16]:
+    """The shard of every bucket."""
+    if operator.kind is not Kind.KEYED and len(shards) > 1:
+        raise PipelineError(
+            f"{operator.label}: only a keyed box can be split by key, and this one is {operator.kind.value}; "
+            "run it as one shard."
+        )
+    owners = np.full(buckets, -1, dtype=np.int16)
+    for number, shard in enumerate(shards):
+        mine = np.array(shard if isinstance(shard, range) else range(*shard), dtype=np.int64)
+        if ((mine < 0) | (mine >= buckets)).any() or (owners[mine] >= 0).any():
+            raise PipelineError(
+                f"{operator.label}: shard {number} has buckets {mine[0]} to {mine[-1]}, some of which are "
+                f"another shard's or not among the {buckets} that there are; give every bucket to one shard."
+            )
+        owners[mine] = number
+    if (owners < 0).any():
+        raise PipelineError(
+            f"{operator.label}: bucket {int(np.argmin(owners))} of {buckets} falls to no shard; "
+            "give every bucket to one shard."
+        )
+    return owners
+
+
+def _places(packets: Sequence[Packet]) -> list[Ints]:
+    """Each packet's rows, numbered in the order in which a box takes those of all its inputs."""
+    if len(packets) == 1:
+        return [np.arange(len(packets[0]), dtype=np.int64)]
+    serials = np.concatenate([packet.order.serials for packet in packets])
+    places = np.empty(len(serials), dtype=np.int64)
+    places[np.argsort(serials, kind="stable")] = np.arange(len(serials), dtype=np.int64)
+    return np.split(places, np.cumsum([len(packet) for packet in packets])[:-1])
+
+
+def _parts(
+    operator: Operator,
+    port: int,
+    packet: Packet,
+    places: Ints,
+    owners: npt.NDArray[np.int16],
+    shards: int,
+    buckets: int,
+) -> list[Packet]:
+    """One input's packet for every shard."""
+    order = packet.order.with_ordinals(places)
+    column = operator.times_by_input[port]
+    ticks = None
+    if column is not None:
+        index = packet.schema.get_field_index(column)
+        ticks = ticks_of(Packet(packet.batch, order), index)
+    owner = owners[buckets_of(packet.batch, operator.keys_by_input[port], buckets)]
+    # All shards' rows are put side by side once, and each shard's are a slice of that.
+    by_shard = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=shards)).tolist()
+    batch, order = packet.batch.take(pa.array(by_shard)), order.take(by_shard)
+    parts = []
+    for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        size = end - start
+        rows, markers = batch.slice(start, size), packet.markers if number == 0 else ()
+        parts.append(Packet(rows, order.slice(start, size), markers, packet.request, ticks))
+    return parts
+
+
+def _merged(parts: Sequence[Packet], ties: Sequence[str]) -> Packet:
+    """Shards' results of one output by cause, and by ``ties`` among those of one cause."""
+    markers = tuple(marker for part in parts for marker in part.markers)
+    request = parts[0].request
+    full = [part for part in parts if len(part)]
+    if len(full) <= 1:
+        [only] = full or parts[:1]
+        return Packet(only.batch, only.order.with_ordinals(None), markers, request)
+    batch = pa.concat_batches([part.batch for part in full])
+    order = Order.concat([part.order for part in full])
+    # At the end of the stream there is one cause, which is no row of an input.
+    causes = order.serials if order.ordinals is None else order.ordinals
+    keys = [causes, *(key for name in ties for key in sort_keys(batch.column(name)))]
+    by_cause = lexical_order([*keys, np.arange(len(causes))])
+    return Packet(batch.take(pa.array(by_cause)), order.with_ordinals(None).take(by_cause), markers, request)
