@@ -1,0 +1,212 @@
+"""Commands to a running application: ``status``, ``restart`` and ``query``."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from headgate.cli.display import console, seconds
+from headgate.engines.control import NotRunning, call
+from headgate.engines.letters import json_value
+from headgate.errors import PipelineError, SourceError
+
+SHOWN = 100
+"""Rows of an answer that are shown as a table."""
+
+AppName = Annotated[str | None, typer.Option("--app", help="Which application; the one running if only one.")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command in (status, restart, query):
+        cli.command()(command)
+
+
+# --- status and restart ---------------------------------------------------------------------------------
+
+
+def status(
+    app: AppName = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON instead of a table.")] = False,
+) -> None:
+    """Show a running application's queries: what they did, how late they are, and what failed.
+
+    Example: `headgate status --app shop`
+    """
+    answer = call(app, "status")
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    console.print(_status_table(answer))
+    for one in answer["queries"]:
+        if one["error"] is not None:
+            console.print(
+                f"[red]Query '{escape(one['name'])}' {escape(one['state'])}:[/] {escape(one['error'])}",
+                soft_wrap=True,
+                highlight=False,
+            )
+    failed = [one["name"] for one in answer["queries"] if one["state"] == "failed"]
+    if failed:
+        console.print(
+            f"Restart one from its last commit with: headgate restart '{escape(failed[0])}'",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+_COLORS = {"running": "green", "failed": "red", "finished": "blue"}
+
+
+def _status_table(answer: dict[str, Any]) -> Table:
+    title = (
+        f"{answer['app']}: {answer['engine']}, policy {answer['policy']}, {answer['workers']} workers, "
+        f"running for {seconds(float(answer['seconds']))}"
+    )
+    if answer.get("step") is not None:
+        title += f", step {answer['step']}"
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("query", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in ("tuples in", "results", "p50", "p99", "QoS", "backlog", "restarts"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in answer["queries"]:
+        color = _COLORS.get(one["state"], "default")
+        table.add_row(
+            escape(one["name"]),
+            f"[{color}]{escape(one['state'])}[/]",
+            _number(one["tuples_in"]),
+            _number(one["tuples_out"]),
+            _duration(one["p50"]),
+            _duration(one["p99"]),
+            "-" if one["qos"] is None else f"{one['qos']:.3f}",
+            _number(one["backlog"]),
+            _number(one["restarts"]),
+        )
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _duration(value: float | None) -> str:
+    return "-" if value is None else seconds(float(value))
+
+
+def restart(
+    query: Annotated[str, typer.Argument(help="The query's name; see `headgate status`.")],
+    app: AppName = None,
+) -> None:
+    """Restart a query that failed, from its last commit.
+
+    Example: `headgate restart abandoned --app shop`
+    """
+    answer = call(app, "restart", query=query)
+    console.print(
+        f"Query '{escape(str(answer.get('query', query)))}' is running again.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+# --- query ----------------------------------------------------------------------------------------------
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="Spark SQL; each query with keep= is a table of its name.")],
+    app: AppName = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Read an application's checkpoint; it need not be running.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="All rows, as CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All rows, as a list of JSON objects.")] = False,
+) -> None:
+    """Ask the kept history of an application's queries in Spark SQL, while it runs or later.
+
+    Example: `headgate query "SELECT user_id, pages FROM abandoned ORDER BY pages DESC" --app shop`
+    """
+    if as_csv and as_json:
+        raise PipelineError("query: choose one of --csv and --json.")
+    outputs = _running_outputs(app) if checkpoint is None else _checkpoint_outputs(checkpoint)
+    # Importing pyspark takes a moment that no other command should wait for.
+    from headgate.engines.spark.history import ask
+
+    views = {one["query"]: one["path"] for one in outputs}
+    schemas = {one["query"]: one["schema"] for one in outputs if one.get("schema")}
+    everything = as_csv or as_json
+    answer = ask(views, sql, schemas=schemas, limit=None if everything else SHOWN + 1)
+    if as_csv:
+        typer.echo(_csv(answer), nl=False)
+    elif as_json:
+        typer.echo(json.dumps(json_value(answer.to_pylist()), ensure_ascii=False))
+    else:
+        _print_table(answer)
+
+
+def _running_outputs(app: str | None) -> list[dict[str, Any]]:
+    try:
+        answer = call(app, "history")
+    except NotRunning as error:
+        raise NotRunning(
+            f"{error} What a stopped application has kept can be read with --checkpoint PATH."
+        ) from error
+    outputs: list[dict[str, Any]] = answer["outputs"]
+    if not outputs:
+        raise PipelineError(
+            'The application keeps no history; give a query some with stream.to(…, keep="7 days").'
+        )
+    return outputs
+
+
+def _checkpoint_outputs(checkpoint: Path) -> list[dict[str, Any]]:
+    history = checkpoint / "history"
+    folders = sorted(path for path in history.glob("*") if path.is_dir()) if history.is_dir() else []
+    if not folders:
+        raise SourceError(
+            f"There is no kept history in {checkpoint}; give the folder that the application was given as "
+            'checkpoint=, and queries that keep theirs with keep="7 days".'
+        )
+    return [{"query": unquote(path.name), "path": str(path)} for path in folders]
+
+
+def _print_table(answer: pa.Table) -> None:
+    table = Table()
+    for field in answer.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        right = number or pa.types.is_decimal(field.type)
+        table.add_column(escape(field.name), justify="right" if right else "left", overflow="fold")
+    columns = [column.to_pylist() for column in answer.slice(0, SHOWN).columns]
+    for values in zip(*columns, strict=True):
+        table.add_row(*("" if value is None else escape(_cell(value)) for value in values))
+    console.print(table)
+    if answer.num_rows > SHOWN:
+        console.print(f"The first {SHOWN} rows; --csv and --json give all of them.", highlight=False)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(json_value(value), ensure_ascii=False)
+    return str(value)
+
+
+def _csv(answer: pa.Table) -> str:
+    """Arrow's CSV, with lists and structures as JSON."""
+    columns = [
+        pa.array([None if v is None else json.dumps(json_value(v)) for v in column.to_pylist()], pa.string())
+        if pa.types.is_nested(column.type)
+        else column
+        for column in answer.columns
+    ]
+    flat = pa.Table.from_arrays(columns, names=answer.column_names)
+    out = io.BytesIO()
+    pc.write_csv(flat, out)
+    return out.getvalue().decode()
