@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
+from headgate.engines.letter_box import LetterBox
 from headgate.engines.live import LiveBox, LiveOutput, Work
 from headgate.engines.live_network import LiveNetwork
 from headgate.engines.report import BoxCall, BoxReport, Overhead, Report, Trace
@@ -88,6 +89,13 @@ class Runtime:
         )
         self.boxes = self.live.boxes
         self.outputs = self.live.outputs
+        self._queries = tuple(self.outputs)
+        self.letters: LetterBox | None = None
+        """Where bad rows go; None: they fail their queries."""
+        if network.dead_letter is not None:
+            capacity = QUEUE_PACKETS * packet_rows
+            self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
+            self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes])
         for decision in policy.start(self.catalog, workers, seed):
             self._carry_out(decision)
@@ -239,7 +247,10 @@ class Runtime:
             return
         begin = self._timer()
         try:
-            results = work.live.operator.process(packets, work.live.state)
+            if self.letters is None:
+                results = work.live.operator.process(packets, work.live.state)
+            else:
+                results = self.letters.process(work, packets)
         except Exception as error:
             work.error = _located(work, error)
             return
@@ -283,6 +294,8 @@ class Runtime:
             live.finished = live.finished or ready.end
             if not live.removed:
                 self.live.deliver(ready, touched, outputs)
+            if self.letters is not None:
+                self.letters.deliver(ready, now, outputs)
         more = live.task.finish(live.inbox.available() > 0)
         queues = tuple([(place, self.live.measure(box)) for place, box in touched.items()])
         self.tell(
@@ -371,7 +384,7 @@ class Runtime:
     @property
     def done(self) -> bool:
         """Nothing is left to do: all ended, all queues empty, or every query failed."""
-        if all(o.failed for o in self.outputs):
+        if all(o.failed for o in self._queries):
             return True
         if not self.sources_ended:
             return False
@@ -379,7 +392,7 @@ class Runtime:
             not b.removed and (b.inbox.rows or b.open_work or (self.drain and not b.finished))
             for b in self.boxes
         )
-        return not busy and not any(o.inbox.rows for o in self.outputs if not o.failed)
+        return not busy and not any(o.inbox.rows for o in self._queries if not o.failed)
 
     # --- sinks and failure --------------------------------------------------------------------------
 
@@ -393,6 +406,11 @@ class Runtime:
     def close(self) -> None:
         """Close sources and sinks."""
         self.admission.close()
+        if self.letters is not None:
+            try:
+                self.letters.close()
+            except Exception as error:
+                self.fail_output(self.letters.output, error, 0.0)
         for live in self.outputs:
             if live.writer is not None:
                 try:
@@ -432,7 +450,7 @@ class Runtime:
         for live in self.outputs:
             report = live.report
             report.tuples_in = sum(rows[s.name] for s in self.network.sources_of(live.output.port))
-            boxes = self.network.queries[live.output.name]
+            boxes = self.network.queries.get(live.output.name, frozenset())
             report.late = sum(getattr(self.boxes[b].state, "late", 0) for b in boxes)
             report.measure(live.markers)
         return Report(

@@ -1,0 +1,62 @@
+"""The dead-letter output of a run on threads or in simulation: one more output, fed by every box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.engines.inbox import Merge
+from headgate.engines.letters import Letter, as_packet, process
+from headgate.engines.live import LiveBox, LiveOutput, Work
+from headgate.engines.live_network import NEVER, LiveNetwork
+from headgate.engines.report import QueryReport
+from headgate.graph.network import LETTERS, DeadLetter
+from headgate.graph.packet import Packet
+
+
+class LetterBox:
+    """Takes bad rows out of calls and puts them into order.
+
+    A letter leaves when no box can bring one with an earlier serial any more, like any rows that were united.
+    """
+
+    def __init__(self, live: LiveNetwork, dead_letter: DeadLetter, capacity: int, packet_rows: int) -> None:
+        self._live = live
+        self._arrows = dead_letter.port
+        self._closed = False
+        self._now = 0.0
+        self._taken: dict[Work, list[Letter]] = {}
+        """Letters of calls that have not delivered yet."""
+        inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, capacity, packet_rows)
+        report = QueryReport(dead_letter.name)
+        self.output = LiveOutput(len(live.outputs), dead_letter, inbox, report)
+
+    def _bound(self) -> int:
+        return NEVER if self._closed else self._live._bound(self._arrows)
+
+    def process(self, work: Work, packets: Sequence[Packet]) -> list[Packet]:
+        """A round of a call without its bad rows; if letters cannot be written any more, they fail it."""
+        live = work.live
+        if self.output.failed:
+            return live.operator.process(packets, live.state)
+        results, letters = process(live.operator, packets, live.state)
+        if letters:
+            self._taken.setdefault(work, []).extend(letters)
+        return results
+
+    def deliver(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
+        """A call delivers: so do its letters, unless the call's results are dropped too."""
+        self._now = now
+        letters = self._taken.pop(work, None)
+        live = work.live
+        if letters and not live.removed:
+            packet = as_packet(live.box.name, self._live.network.queries_of[live.place], letters)
+            touched: dict[int, LiveBox] = {}
+            self._live.put(self.output, live.place, packet, touched, outputs, None)
+        if self.output.inbox.rows:
+            outputs[self.output.place] = self.output
+
+    def close(self) -> None:
+        """The run is over: hand over what still waits for boxes that will not run again."""
+        self._closed = True
+        for packet, times in self.output.take():
+            self.output.hand_over(packet, times, lambda: self._now)
