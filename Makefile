@@ -18,6 +18,9 @@ $(STAMP)/venv: requirements.lock pyproject.toml scripts/setup
 java: ## Install Java 17 where there is none (Spark needs it)
 	@scripts/java
 
+kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tests and the demo
+	@$(RUN) -c 'from headgate.engines.packages import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
+
 demo: setup java ## Run the five TPCx-BB queries together and show what they did
 	@.venv/bin/headgate demo
 
@@ -47,4 +50,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
 
-.PHONY: help setup java demo test lint format bench compare lock clean
+.PHONY: help setup java kafka demo test lint format bench compare lock clean
