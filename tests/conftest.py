@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headgate as hg
+
+os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
+"""Sockets of running applications: tests at the same time must not meet each other's."""
 
 settings.register_profile(
     "headgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,6 +25,8 @@ ENGINES: dict[str, Callable[[], hg.Engine]] = {
     "threads-1": lambda: hg.Threads(workers=1),
     "threads-2": lambda: hg.Threads(workers=2),
     "threads-4-small-packets": lambda: hg.Threads(workers=4, packet_rows=3),
+    "spark-1": lambda: hg.Spark(workers=1),
+    "spark-2": lambda: hg.Spark(workers=2, options={"spark.master": "local[2]"}),
     "simulated-1": lambda: hg.Simulated(workers=1),
     "simulated-3-small-packets": lambda: hg.Simulated(workers=3, packet_rows=2, call_overhead=0.001),
 }
@@ -27,7 +34,7 @@ ENGINES: dict[str, Callable[[], hg.Engine]] = {
 
 
 T = TypeVar("T")
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds after which a run that should have ended counts as hanging."""
 
 
@@ -62,7 +69,9 @@ def ends() -> Callable[[Callable[[], T]], T]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Spark share one worker, and so one Spark session."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        given = getattr(item, "callspec", None)
+        engine = str(given.params.get("engine", "")) if given is not None else ""
+        if "spark" in getattr(item, "fixturenames", ()) or engine.startswith("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

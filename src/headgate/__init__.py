@@ -13,8 +13,9 @@ from headgate.app import App, KeyedStream, Stream, WindowedStream
 from headgate.engines.base import Engine
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
-from headgate.engines.sinks import to_console, to_function, to_list, to_parquet
-from headgate.engines.sources import from_batches, from_files, from_rate
+from headgate.engines.sinks import to_console, to_function, to_kafka, to_list, to_parquet, to_table
+from headgate.engines.sources import from_batches, from_files, from_kafka, from_rate, from_table
+from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError
 from headgate.graph.qos import QoS
@@ -29,18 +30,23 @@ __all__ = [
     "QoS",
     "Report",
     "Simulated",
+    "Spark",
     "Stream",
     "Threads",
     "WindowedStream",
     "from_batches",
     "from_files",
+    "from_kafka",
     "from_rate",
+    "from_table",
     "policies",
     "session",
     "sliding",
     "to_console",
     "to_function",
+    "to_kafka",
     "to_list",
     "to_parquet",
+    "to_table",
     "tumbling",
 ]

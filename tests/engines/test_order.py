@@ -246,6 +246,15 @@ class Way:
         engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows)
         return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 
+    def spark(self, app: hg.App) -> Run:
+        """A box's first step takes as many rows as a packet, so that there are several."""
+
+        def run() -> hg.Report:
+            with mock.patch("headgate.engines.spark.runtime.FIRST_ROWS", max(self.packet_rows, 7)):
+                return app.run(hg.Spark(workers=self.workers), policy(self.policy), seed=self.seed)
+
+        return run
+
     def simulated(self, app: hg.App) -> Run:
         """Boxes get random costs, so that schedules differ as they would on real workers."""
         draw = random.Random(self.seed)
@@ -323,6 +332,25 @@ def test_threads_emit_what_serial_execution_emits(
 ) -> None:
     """The same on real threads."""
     check(recipe, turn, [(way, "threads") for way in ways], ends)
+
+
+ways_on_spark = st.builds(
+    Way,
+    st.sampled_from([name for name in POLICIES if name != "tuple_at_a_time"]),
+    st.integers(1, 3),
+    st.sampled_from([7, 16, 1000]),
+    st.integers(0, 1000),
+)
+
+
+@pytest.mark.xdist_group("spark")
+@settings(max_examples=8, phases=UNSHRUNK)
+@given(recipes(60, 6), st.sampled_from([2, 5, 1024]), st.lists(ways_on_spark, min_size=2, max_size=2))
+def test_spark_emits_what_serial_execution_emits(
+    ends: Ends, recipe: Recipe, turn: int, ways: list[Way]
+) -> None:
+    """The same as Spark jobs; fewer, because every step is one."""
+    check(recipe, turn, [(way, "spark") for way in ways], ends)
 
 
 # --- chosen examples ----------------------------------------------------------------------------------

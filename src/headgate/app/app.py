@@ -13,16 +13,17 @@ from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.sinks.base import Sink
 from headgate.engines.sources.base import Source as Origin
+from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import CycleError, PipelineError, RunError, nearest
 from headgate.graph.durations import parse_duration
-from headgate.graph.network import Arrow, Box, Network, Output, Source
+from headgate.graph.network import DEAD_LETTER, Arrow, Box, DeadLetter, Network, Output, Source
 from headgate.graph.operator import Operator
 from headgate.graph.qos import QoS
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
-_ENGINES: dict[str, type[Engine]] = {"threads": Threads, "simulated": Simulated}
+_ENGINES: dict[str, type[Engine]] = {"spark": Spark, "threads": Threads, "simulated": Simulated}
 
 
 class App:
@@ -34,6 +35,7 @@ class App:
         self.name = name
         self._sources: list[Source] = []
         self._outputs: list[Output] = []
+        self._dead_letter: Sink | None = None
         self._boxes: dict[str, Box] = {}
         self._numbers: dict[str, int] = {}
 
@@ -80,16 +82,35 @@ class App:
             )
         if any(o.name == name for o in self._outputs):
             raise PipelineError(f"There is already a query called '{name}'; give each a name of its own.")
+        if name == DEAD_LETTER and self._dead_letter is not None:
+            raise PipelineError(f"query '{name}': that is the dead-letter output's name; take another.")
         if not isinstance(sink, Sink):
             raise PipelineError(
                 f"query '{name}': {sink!r} is not a sink; use hg.to_parquet(…) or another hg.to_…."
             )
         if qos is not None and not isinstance(qos, QoS):
             raise PipelineError(f"query '{name}': qos= takes hg.QoS([(seconds, utility), …]), not {qos!r}.")
-        if keep is not None:
-            raise PipelineError(f"query '{name}': keep= is not available yet in this version; leave it out.")
+        if keep is not None and not parse_duration(keep, f"query '{name}': keep"):
+            raise PipelineError(f"query '{name}': keep= must be more than zero, e.g. keep='7 days'.")
         self._refuse_loop(name, port, sink)
         self._outputs.append(Output(name, tuple(port), sink, qos, keep))
+
+    def dead_letter(self, sink: Sink) -> None:
+        """Send rows on which an operator raises to ``sink`` instead of failing their queries.
+
+        The sink gets the box, its queries, the tuple's serial, the reason, and the row as JSON, by serial.
+        In the report they are a query called 'dead_letter'.
+        """
+        if not isinstance(sink, Sink):
+            raise PipelineError(
+                f"dead_letter: {sink!r} is not a sink; use hg.to_parquet(…) or another hg.to_…."
+            )
+        if self._dead_letter is not None:
+            raise PipelineError("dead_letter: there is already a sink for bad rows; one is for all queries.")
+        if any(o.name == DEAD_LETTER for o in self._outputs):
+            raise PipelineError(f"dead_letter: a query is called '{DEAD_LETTER}'; give that another name.")
+        self._refuse_loop(DEAD_LETTER, (), sink)
+        self._dead_letter = sink
 
     def _refuse_loop(self, name: str, port: Sequence[Arrow], sink: Sink) -> None:
         if sink.path is None:
@@ -111,7 +132,11 @@ class App:
         """The boxes-and-arrows network, checked; prints as data and as a picture."""
         network = Network.of(self.name, self._outputs)
         needed = set(network.sources)
-        return Network([s for s in self._sources if s in needed], network.boxes, network.outputs, self.name)
+        letters = None
+        if self._dead_letter is not None:
+            letters = DeadLetter(DEAD_LETTER, tuple(map(Arrow, network.boxes)), self._dead_letter)
+        sources = [s for s in self._sources if s in needed]
+        return Network(sources, network.boxes, network.outputs, self.name, letters)
 
     def to_mermaid(self) -> str:
         """The network as a picture, in Mermaid's text form."""
@@ -125,7 +150,7 @@ class App:
 
     def run(
         self,
-        engine: str | Engine = "threads",
+        engine: str | Engine = "spark",
         policy: str | Policy = policies.DEFAULT,
         workers: int | None = None,
         until: Until = "drained",
@@ -148,9 +173,10 @@ class App:
         report = _engine(engine).run(
             self.network, policies.get(policy), workers=workers, until=until, progress=progress, seed=seed
         )
-        errors = [q.error for q in report.queries.values() if q.error is not None]
-        if errors and len(errors) == len(report.queries):
-            names = ", ".join(f"'{name}'" for name in report.queries)
+        queries = [q for q in report.queries.values() if self._dead_letter is None or q.name != DEAD_LETTER]
+        errors = [q.error for q in queries if q.error is not None]
+        if errors and len(errors) == len(queries):
+            names = ", ".join(f"'{q.name}'" for q in queries)
             raise RunError(f"Every query failed ({names}). The first error: {errors[0]}") from errors[0]
         return report
 

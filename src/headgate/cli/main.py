@@ -18,6 +18,7 @@ from rich.table import Table
 
 from headgate.app import App
 from headgate.bench import BENCHES, run_benches
+from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
 from headgate.cli.loading import load_app
 from headgate.engines.base import Engine, Until
@@ -39,6 +40,8 @@ cli = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+register(cli)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")

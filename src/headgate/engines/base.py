@@ -41,6 +41,16 @@ def deadline(until: Until) -> float | None:
     raise PipelineError(f"until={until!r}: use 'drained', a number of seconds, or None to run until stopped.")
 
 
+def refuse_history(network: Network, engine: str) -> None:
+    """Only the Spark engine keeps what a query has given."""
+    kept = [output.name for output in network.outputs if output.keep is not None]
+    if kept:
+        raise PipelineError(
+            f"query '{kept[0]}' asks for its history to be kept (keep=), which the {engine} engine does not; "
+            "run with engine='spark', or leave keep= out."
+        )
+
+
 def half_of_l2() -> int:
     """Bytes of half of a core's second-level cache, where packets work best (Bobox, section 5.3)."""
     try:

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headgate.scheduling.interface import Changed, Event, Finished, QueueState, Spawned, Started
+from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueState, Spawned, Started
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""
@@ -74,6 +74,8 @@ class Catalog:
         self.ready: list[int] = []
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         self._is_ready = [False] * len(self.boxes)
+        self.plan_overhead = 0.0
+        """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
 
     def apply(self, event: Event) -> None:
         """Take an event in."""
@@ -89,6 +91,10 @@ class Catalog:
         elif isinstance(event, Started):
             self.boxes[event.box].running += 1
             self._queue(event.box, event.queue)
+        elif isinstance(event, Idle):
+            if event.overhead:
+                weight = SMOOTHING if self.plan_overhead else 1.0
+                self.plan_overhead += weight * (event.overhead - self.plan_overhead)
         elif isinstance(event, Changed):
             self.boxes[event.box].removed = event.removed or self.boxes[event.box].removed
             self._queue(event.box, event.queue)
@@ -126,6 +132,15 @@ class Catalog:
                 found.add(box)
                 todo += self.boxes[box].downstream
         return sorted(found)
+
+    def through(self, place: int, known: dict[int, float]) -> float:
+        """Seconds that a tuple of a box takes, with all that it causes downstream; ``known`` is a memo."""
+        found = known.get(place)
+        if found is None:
+            box = self.boxes[place]
+            behind = sum([self.through(down, known) for down in box.downstream])
+            found = known[place] = box.cost + box.selectivity * behind
+        return found
 
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)

@@ -81,10 +81,11 @@ class Finished:
 
 @dataclass(slots=True)
 class Idle:
-    """A worker asks for work."""
+    """A worker asks for work; ``overhead``: seconds that its last plan took beside its calls."""
 
     time: float
     worker: int
+    overhead: float = 0.0
 
 
 @dataclass(slots=True)

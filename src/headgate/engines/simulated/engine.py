@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
+from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows, refuse_history
 from headgate.engines.clock import VirtualClock
 from headgate.engines.live import LiveOutput, Work
 from headgate.engines.report import Report
@@ -108,6 +108,7 @@ class SimulatedRun:
         self._counter = itertools.count()
         self._feeding = False
         self._handled = 0
+        refuse_history(network, "simulated")
         cores = workers or engine.workers or os.cpu_count() or 1
         threads = policy.workers(len(network.boxes), cores)
         self._plans: list[Plan | None] = [None] * threads

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows
+from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows, refuse_history
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
 from headgate.engines.report import Report
@@ -56,6 +56,7 @@ class Threads(Engine):
         progress: Progress | None = None,
         seed: int = 0,
     ) -> Report:
+        refuse_history(network, "threads")
         count = policy.workers(len(network.boxes), workers or self.workers or os.cpu_count() or 1)
         run = _Run(network, policy, count, self.packet_rows or default_packet_rows(), until, progress, seed)
         with _one_arrow_thread():

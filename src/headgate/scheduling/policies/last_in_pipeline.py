@@ -26,6 +26,9 @@ class LastInPipeline(Pull):
     train grows while they take less and shrinks when they take more.  Much of a short call is not the
     tuples' own, nor is waiting for the interpreter, so short trains look dear and would stay short for ever:
     below the usual length a train shrinks only if that much per tuple cannot be overhead.
+
+    Where starting a plan costs something by itself, the plan takes the next superboxes along until it has
+    as much work as it costs to start.
     """
 
     name = "lp"
@@ -36,46 +39,74 @@ class LastInPipeline(Pull):
     def begin(self, workers: int) -> None:
         self._after: dict[int, Plan] = {}
         self._trains: dict[int, int] = {}
-        self._under_way: dict[int, _Turn] = {}
+        self._under_way: dict[int, list[_Turn]] = {}
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
-            turn = self._under_way.get(event.worker)
-            if turn is not None:
-                turn.seconds += event.seconds
+            for turn in self._under_way.get(event.worker, ()):
                 if event.box == turn.box:
                     turn.tuples += event.tuples_in
+                    turn.seconds += event.seconds
+                elif event.box in turn.after:
+                    turn.seconds += event.seconds
         elif isinstance(event, Idle) and event.worker in self._under_way:
-            self._learn(self._under_way.pop(event.worker))
+            for turn in self._under_way.pop(event.worker):
+                self._learn(turn)
         return super().handle(event)
 
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
         if not ready:
             return None
-        box = ready[-1]
+        turns = self._under_way[worker] = []
+        plan = self._superbox(ready[-1], turns)
+        enough = self.catalog.plan_overhead
+        return self._gathered(plan, turns, enough) if enough else plan
+
+    def _superbox(self, box: int, turns: list[_Turn]) -> Plan:
+        """A box with all that follows it."""
         if box not in self._after:
             self._after[box] = tuple(Call(b, WHOLE_QUEUE) for b in self.catalog.downstream(box))
             self._trains[box] = USUAL_TRAIN
-        self._under_way[worker] = _Turn(box)
+        turns.append(_Turn(box, frozenset(call.box for call in self._after[box])))
         return (Call(box, Count(self._trains[box])), *self._after[box])
+
+    def _gathered(self, plan: Plan, turns: list[_Turn], enough: float) -> Plan:
+        """A plan with further superboxes, last in the pipeline first, until it has enough to do."""
+        calls = {call.box: call for call in plan}
+        known: dict[int, float] = {}
+        work = self._expected(turns[0].box, known)
+        for box in reversed(self.catalog.ready[:-1]):
+            if work >= enough:
+                break
+            if box not in calls:
+                work += self._expected(box, known)
+                for call in self._superbox(box, turns):
+                    calls.setdefault(call.box, call)
+        return tuple(calls.values())
+
+    def _expected(self, box: int, known: dict[int, float]) -> float:
+        """Seconds that a train of a box is expected to take, all the way through."""
+        train = self._trains.get(box, USUAL_TRAIN)
+        return min(self.catalog.boxes[box].queue.tuples, train) * self.catalog.through(box, known)
 
     def _learn(self, turn: _Turn) -> None:
         """Bring the train nearer to the slice; finding few tuples says nothing against a longer one."""
-        train = self._trains[turn.box]
-        if turn.seconds > 2 * self.time_slice and turn.tuples > 1:
+        train, time_slice = self._trains[turn.box], max(self.time_slice, self.catalog.plan_overhead)
+        if turn.seconds > 2 * time_slice and turn.tuples > 1:
             least = 1 if turn.seconds > DEAR * turn.tuples else USUAL_TRAIN
             self._trains[turn.box] = max(least, min(train, turn.tuples) // 2)
-        elif turn.seconds < self.time_slice and 2 * turn.tuples > train:
+        elif turn.seconds < time_slice and 2 * turn.tuples > train:
             self._trains[turn.box] = min(2 * train, LONGEST_TRAIN)
 
 
 class _Turn:
-    """A worker's plan under way: its first box, and what it has taken so far."""
+    """A superbox of a worker's plan under way: its first box, what follows, and what it has taken so far."""
 
-    __slots__ = ("box", "seconds", "tuples")
+    __slots__ = ("after", "box", "seconds", "tuples")
 
-    def __init__(self, box: int) -> None:
+    def __init__(self, box: int, after: frozenset[int]) -> None:
         self.box = box
+        self.after = after
         self.seconds = 0.0
         self.tuples = 0

@@ -1,0 +1,479 @@
+"""``Spark``: the scheduler in the driver, steps as Spark jobs (Aurora's superboxes as fused jobs)."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import os
+import tempfile
+import threading
+import time
+import warnings
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import Any
+
+from headgate.engines.base import Engine, Progress, Until, deadline
+from headgate.engines.control import Control, ControlError
+from headgate.engines.report import Report
+from headgate.engines.spark import session as sessions
+from headgate.engines.spark.compatible import carry_over
+from headgate.engines.spark.handlers import handlers
+from headgate.engines.spark.jobs import Jobs
+from headgate.engines.spark.log import Log
+from headgate.engines.spark.nodes import Nodes
+from headgate.engines.spark.offsets import Extent
+from headgate.engines.spark.runtime import SparkRuntime
+from headgate.engines.spark.shipping import pickled, ship_package
+from headgate.engines.spark.sinks import publish, wrapped
+from headgate.engines.spark.sources import OffsetSource
+from headgate.engines.spark.storage import Storage, storage
+from headgate.engines.spark.ways import packages, way_in, way_out
+from headgate.engines.spark.workers import Workers
+from headgate.errors import HeadgateError, PipelineError, SourceError
+from headgate.graph.network import Network
+from headgate.scheduling.interface import Plan, Policy
+
+PROGRESS_EVERY = 0.5
+CLEAN_EVERY = 50
+"""Steps between looks for files that nothing refers to."""
+
+
+class Spark(Engine):
+    """Runs a network on a Spark session: ``local[*]`` by default, a cluster, or Spark Connect.
+
+    ``checkpoint`` is a folder that the driver and all executors reach; without one the run leaves nothing
+    behind and cannot be continued.  ``retries``: how often a step or a sink that fails is tried again before
+    the query at fault is stopped.  ``options`` are settings of a session that is made here.
+    """
+
+    name = "spark"
+
+    def __init__(
+        self,
+        session: Any = None,
+        master: str = "local[*]",
+        checkpoint: str | os.PathLike[str] | None = None,
+        buckets: int = 64,
+        workers: int | None = None,
+        *,
+        retries: int = 2,
+        options: dict[str, str] | None = None,
+    ) -> None:
+        for what, value in (("workers", workers), ("buckets", buckets)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise PipelineError(f"Spark({what}={value!r}): it must be a whole number of at least 1.")
+        if not isinstance(retries, int) or retries < 0:
+            raise PipelineError(f"Spark(retries={retries!r}): it must be a whole number, 0 or more.")
+        self.session = session
+        self.master = master
+        self.checkpoint = checkpoint
+        self.buckets = buckets
+        self.workers = workers
+        self.retries = retries
+        self.options = options or {}
+
+    def run(
+        self,
+        network: Network,
+        policy: Policy,
+        *,
+        workers: int | None = None,
+        until: Until = "drained",
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> Report:
+        limit = deadline(until)
+        kept = self.checkpoint is not None
+        folder = os.fspath(self.checkpoint) if self.checkpoint else tempfile.mkdtemp(prefix="headgate-")
+        place = storage(folder, durable=kept)
+        place.prepare()
+        try:
+            options = packages(network) | self.options
+            session = self.session or sessions.open_session(self.master, network.name, options)
+            if not _is_local(session):
+                ship_package(session)
+            cores = sessions.parallelism(session)
+            count = policy.workers(len(network.boxes), workers or self.workers or cores)
+            run = _Run(self, network, policy, session, place, cores, count, until, limit, progress, seed)
+            return run.run()
+        finally:
+            if not kept:
+                place.remove_all()
+
+
+class _Run:
+    """One run: a feeder that admits, workers that run steps, and the calling thread, which keeps time."""
+
+    def __init__(
+        self,
+        engine: Spark,
+        network: Network,
+        policy: Policy,
+        session: Any,
+        place: Storage,
+        cores: int,
+        workers: int,
+        until: Until,
+        limit: float | None,
+        progress: Progress | None,
+        seed: int,
+    ) -> None:
+        self.engine, self.network, self.storage = engine, network, place
+        self.deadline, self.progress = limit, progress
+        self.nodes = Nodes(network)
+        self.log = Log(place)
+        self.position, self.intents, start = self.log.recover(self.nodes, network.name)
+        carry_over(self.nodes, self.position, start, place.root)
+        for record in self.log.to_publish:
+            publish(record.get("files", ()))
+        self.resumed = set() if start is None else set(start["pipeline"]["queries"])
+        self.now = time.time
+        self.begin = time.time()
+        self.position.clock = self.position.clock or self.begin
+        self.lock = threading.RLock()
+        self.alarm = threading.Condition(self.lock)
+        """Somebody waits for time, or for a step to be committed."""
+        self.stopping = False
+        self.over = threading.Event()
+        self.crash: BaseException | None = None
+        self._timers: list[tuple[float, int, str]] = []
+        self._timer_count = itertools.count()
+        self.sources: list[OffsetSource] = [way_in(s, place, session) for s in network.sources]
+        for number, own_source in enumerate(self.sources):
+            own_source.place = number
+        self._rows_before = [own.rows for own in self.position.offsets.sources]
+        for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
+            source.resume(self.position.sources.get(source.source.name), own.rows)
+        self.pending: list[tuple[int, Extent]] = []
+        """Admitted and not yet logged."""
+        self.start_record = {
+            "kind": "start",
+            "app": network.name,
+            "clock": self.position.clock,
+            "pipeline": self.nodes.describe(),
+            "buckets": engine.buckets,
+            # Whoever starts the application again has seen to what had failed.
+            "failed": dict.fromkeys(self.position.failed),
+        }
+        self.position.failed.clear()
+        self.pipeline = self._ship()
+        self.jobs = Jobs(session, place, network.name)
+        self.outlets = {
+            node.place: way_out(node.output, place, session, engine.retries, network.name)
+            for node in self.nodes.outlets
+            if node.output is not None
+        }
+        self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
+        self.workers = Workers(self, workers)
+        self.runtime = SparkRuntime(
+            self.nodes,
+            self.position,
+            policy,
+            self,
+            workers=workers,
+            cores=cores,
+            drain=until == "drained",
+            seed=seed,
+            root=place.root,
+            durable=place.durable,
+            pipeline=self.pipeline,
+            framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
+            timer=time.perf_counter,
+        )
+
+    def _ship(self) -> str:
+        """Leave the pipeline where tasks find it, once, by its hash."""
+        data = pickled(self.nodes)
+        name = hashlib.sha256(data).hexdigest()[:32]
+        if not self.storage.exists(f"pipelines/{name}"):
+            self.storage.replace(f"pipelines/{name}", data)
+        return name
+
+    # --- what the runtime asks for, lock held -------------------------------------------------------
+
+    def wake(self, worker: int) -> None:
+        self.workers.wake(worker)
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        self.workers.assign(worker, plan)
+
+    def set_timer(self, at: float, name: str) -> None:
+        heapq.heappush(self._timers, (at, next(self._timer_count), name))
+        self.alarm.notify_all()
+
+    def seconds(self) -> float:
+        """Time of the run."""
+        return time.time() - self.begin
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
+        try:
+            self._open()
+            if not self.runtime.done:
+                self.workers.repeat(self.intents)
+                feeder.start()
+                self.workers.start()
+                with self._control():
+                    self._wait()
+        except KeyboardInterrupt:
+            pass  # a run that is stopped by hand still reports what it did
+        finally:
+            self.stop()
+            self.workers.join()
+            if feeder.ident is not None:
+                feeder.join()
+            seconds = self.seconds()
+            self._close()
+        if self.crash is not None:
+            raise self.crash
+        return self.report(seconds)
+
+    def _control(self) -> AbstractContextManager[Any]:
+        """The socket for commands; a second run of that name goes without."""
+        control = Control(self.network.name, handlers(self))
+        try:
+            control.open()
+            return closing(control)
+        except ControlError as error:
+            warnings.warn(f"No commands to this run: {error}", stacklevel=2)
+            return nullcontext()
+
+    def _open(self) -> None:
+        """Log the start, which also claims the checkpoint; open sinks and finite sources."""
+        now = time.time()
+        if not any(source.source.origin.live for source in self.sources) and not self.position.offsets.ended:
+            self._admit_finite(now)
+        with self.lock:
+            self.log.append(self.start_record)
+            self.position.buckets = self.engine.buckets
+        for node in self.nodes.outlets:
+            try:
+                self.outlets[node.place].open(node.name in self.resumed)
+            except Exception as error:
+                self.stop_query(node.name, wrapped(node.name, error))
+        with self.lock:
+            self.runtime.settle()
+
+    def _admit_finite(self, now: float) -> None:
+        """Finite sources take turns; how many rows each has is known from the start."""
+        extents: list[list[Extent]] = []
+        failed: dict[int, HeadgateError] = {}
+        for place, source in enumerate(self.sources):
+            own: list[Extent] = []
+            try:
+                while not source.ended:
+                    own += source.poll(now, self.position.clock)
+            except Exception as error:
+                failed[place] = _source_error(source, error)
+            extents.append(own)
+        self.position.offsets.take_turns(extents)
+        self.start_record["offsets"] = self.position.offsets.to_data()
+        self.start_record["sources"] = {s.source.name: s.memory for s in self.sources}
+        for place, why in failed.items():
+            self.fail_source(place, why)
+
+    def _wait(self) -> None:
+        """Until it is over: fire timers, show progress, keep the deadline."""
+        shown = 0.0
+        while not self.over.is_set():
+            now = self.seconds()
+            if self.deadline is not None and now >= self.deadline:
+                return
+            if self.progress is not None and now - shown >= PROGRESS_EVERY:
+                shown = now
+                with self.lock:
+                    report = self.report(now)
+                self.progress(report)
+            with self.lock:
+                while self._timers and self._timers[0][0] <= now:
+                    self.runtime.timer(heapq.heappop(self._timers)[2], now)
+                if self.over.is_set():
+                    return
+                soon = [now + PROGRESS_EVERY]
+                soon += [at for at, _, _ in self._timers[:1]]
+                soon += [self.deadline] if self.deadline is not None else []
+                self.alarm.wait(max(min(soon) - self.seconds(), 0.0))
+
+    def stop(self) -> None:
+        with self.lock:
+            self.stopping = True
+            self.over.set()
+            self.alarm.notify_all()
+        self.workers.wake_all()
+
+    def check_over(self) -> None:
+        """Lock held: notice that nothing is left to do."""
+        if self.runtime.done:
+            self.over.set()
+            self.alarm.notify_all()
+
+    def guard(self, work: Any, *args: Any) -> None:
+        """Run a thread's work; an error of our own ends the run and is raised from it."""
+        try:
+            work(*args)
+        except BaseException as error:
+            self.crash = self.crash or error
+            self.stop()
+
+    def report(self, seconds: float) -> Report:
+        rows = [
+            own.rows - before
+            for own, before in zip(self.position.offsets.sources, self._rows_before, strict=True)
+        ]
+        return self.runtime.report(seconds, rows)
+
+    def _close(self) -> None:
+        with self.lock:
+            if self.crash is None:
+                cursors = {
+                    key: {"cursor": own.cursor} for key, own in self.position.nodes.items() if own.cursor
+                }
+                self.log_record({"kind": "step", "step": self.position.step, "nodes": cursors})
+        for source in self.sources:
+            source.close()
+        for node in self.nodes.outlets:
+            live = self.runtime.live[node.place]
+            assert live.report is not None
+            rows = self.position.nodes[node.key].rows_out + live.report.tuples_out
+            failed = live.report.error is not None or self.crash is not None or not self.runtime.drain
+            try:
+                self.outlets[node.place].close(failed, rows)
+            except Exception as error:
+                if live.report.error is None:
+                    live.report.error = wrapped(node.name, error)
+
+    # --- the log ------------------------------------------------------------------------------------
+
+    def log_record(self, record: dict[str, Any]) -> None:
+        """Lock held: make a record durable, with what was admitted since the last one."""
+        if self.pending:
+            record["admitted"] = [[place, [e.unit, e.first, e.rows, e.arrival]] for place, e in self.pending]
+            record["sources"] = {s.source.name: s.memory for s in self.sources}
+        offsets = self.position.offsets
+        if any(s.ended for s in self.sources):
+            record["ended"] = {
+                str(place): own.ended_at
+                for place, own in enumerate(offsets.sources)
+                if own.ended_at is not None
+            }
+            record["all_ended"] = offsets.ended
+        self.log.append(record)
+        self.pending = []
+
+    def committed(self, record: dict[str, Any]) -> None:
+        """Lock held: the position takes in what the log now says."""
+        garbage = self.position.apply({**record, "admitted": ()})
+        for name in garbage:
+            self.storage.remove(name)
+        low = min((live.taken for live in self.runtime.live), default=0)
+        low = min([low, *(own.cursor for own in self.position.nodes.values())])
+        for own in self.position.offsets.sources:
+            own.forget(low)
+        if self.log.due:
+            self.log.compact(self.position, self.start_record, self.network.name, [])
+        if self.runtime.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
+            self._clean()
+
+    def _clean(self) -> None:
+        """Remove files that nothing refers to and no step under way can be writing."""
+        for outlet in self.outlets.values():
+            outlet.prune(time.time())
+        used = self.position.files()
+        oldest = min(self.runtime.under_way, default=self.position.step)
+        for folder in ("states", "queues"):
+            for name in self.storage.names(folder):
+                if f"{folder}/{name}" not in used and int(name[:9]) < oldest:
+                    self.storage.remove(f"{folder}/{name}")
+        units = {e.unit for own in self.position.offsets.sources for e in own.extents}
+        for name in self.storage.names("spool"):
+            if f"spool:spool/{name}" not in units and not self.pending:
+                self.storage.remove(f"spool/{name}")
+
+    def stop_query(self, query: str, error: HeadgateError) -> None:
+        """Stop a query with its error, and remember that."""
+        with self.lock:
+            self.runtime.stop_query(query, error, self.seconds())
+            self.position.failed[query] = str(error)
+            self.log_record({"kind": "change", "failed": {query: str(error)}})
+            self.check_over()
+
+    def restart_query(self, query: str) -> None:
+        """Lock held: let a stopped query go on from its last commit."""
+        self.runtime.restart_query(query, self.seconds())
+        self.log_record({"kind": "change", "failed": {query: None}})
+        self.workers.admitted()
+
+    # --- feeding ------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Admit what arrives.  Nothing is copied, so there is no queue that could be full."""
+        offsets = self.position.offsets
+        last = [time.time()] * len(self.sources)
+        while not offsets.ended:
+            now = time.time()
+            found = [self._poll(place, now) for place in range(len(self.sources))]
+            with self.lock:
+                for place, extents in enumerate(found):
+                    source, own = self.sources[place], offsets.sources[place]
+                    for extent in extents:
+                        offsets.admit(place, extent)
+                        self.pending.append((place, extent))
+                    if source.ended and own.ended_at is None:
+                        own.ended_at = offsets.next_serial
+                    idle_after = source.source.idle_after
+                    if extents:
+                        last[place] = now
+                        self.runtime.idle_sources.discard(place)
+                    elif idle_after is not None and now - last[place] >= idle_after:
+                        self.runtime.idle_sources.add(place)
+                if all(source.ended for source in self.sources):
+                    offsets.ended = True
+                    self.runtime.settle()
+                if any(found) or offsets.ended:
+                    self.workers.admitted()
+                    self.check_over()
+                if self.stopping:
+                    return
+                polls = [s.next_poll(now, self.position.clock) for s in self.sources if not s.ended]
+                self.alarm.wait(max(0.002, min(polls, default=now) - time.time()))
+                if self.stopping:
+                    return
+        with self.lock:
+            self.workers.admitted()
+
+    def _poll(self, place: int, now: float) -> list[Extent]:
+        source = self.sources[place]
+        if source.ended:
+            return []
+        try:
+            return source.poll(now, self.position.clock)
+        except Exception as error:
+            self.fail_source(place, _source_error(source, error))
+            return []
+
+    def fail_source(self, place: int, error: HeadgateError) -> None:
+        """A source that cannot be read stops the queries that need it."""
+        self.sources[place].ended = True
+        source = self.network.sources[place]
+        for output in self.network.outputs:
+            if source in self.network.sources_of(output.port):
+                self.stop_query(output.name, error)
+
+
+def _source_error(source: OffsetSource, error: Exception) -> HeadgateError:
+    if isinstance(error, HeadgateError):
+        return error
+    found = SourceError(f"Source '{source.source.name}' failed: {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
+
+
+def _is_local(session: Any) -> bool:
+    """Whether tasks run on this machine, with this Python, where the package is."""
+    try:
+        return bool(session.sparkContext.master.startswith("local"))
+    except Exception:
+        return False

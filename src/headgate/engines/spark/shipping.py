@@ -1,0 +1,67 @@
+"""What workers need and may not have: the pipeline with the user's functions, and this package."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import headgate.errors
+from headgate.errors import PipelineError
+
+_PACKAGE = Path(headgate.errors.__file__).parent
+
+
+def pickled(pipeline: Any) -> bytes:
+    """The pipeline as bytes; functions of modules that a worker cannot import go along as code."""
+    from pyspark import cloudpickle
+
+    with _by_value(cloudpickle):
+        try:
+            data: bytes = cloudpickle.dumps(pipeline)
+        except Exception as error:
+            raise PipelineError(
+                f"The pipeline cannot be sent to Spark's workers: {type(error).__name__}: {error}. A "
+                "function of yours refers to something that cannot be copied (a lock, a connection, an open "
+                "file); make it inside the function."
+            ) from error
+    return data
+
+
+@contextmanager
+def _by_value(cloudpickle: Any) -> Iterator[None]:
+    modules = [module for module in list(sys.modules.values()) if _is_users(module)]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_users(module: ModuleType) -> bool:
+    """Neither installed nor Python's own nor ours: a file of the user's."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(module, ModuleType) or not file or module.__name__ == "__main__":
+        return False
+    path = Path(file)
+    paths = sysconfig.get_paths()
+    installed = [Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return not any(place in path.parents for place in (*installed, _PACKAGE))
+
+
+def ship_package(session: Any) -> None:
+    """Send this package to executors, which need not have it installed."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-package-"))
+    archive = folder / "headgate.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            file.write(path, path.relative_to(_PACKAGE.parent))
+    session.addArtifacts(str(archive), pyfile=True)

@@ -1,0 +1,125 @@
+"""Where a run keeps what must outlive it: a folder, reached from the driver and from every executor.
+
+The one promise that everything rests on is an exclusive create: of two who create the same name, one is told
+that it exists, and whoever reads the name sees all of it or nothing.  A place that cannot promise that is
+refused when the run starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from headgate.errors import RunError
+
+
+class Storage:
+    """A folder on a file system with hard links: a local disk, or one that all machines mount.
+
+    ``durable``: what was written survives a crash of the machine, not only of the program.
+    """
+
+    def __init__(self, root: str, *, durable: bool = True) -> None:
+        self.root = os.path.abspath(root)
+        self.durable = durable
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+    def prepare(self) -> None:
+        """Make the folder, and find out whether it keeps the promise."""
+        try:
+            Path(self.root).mkdir(parents=True, exist_ok=True)
+            probe = f".probe-{uuid.uuid4().hex}"
+            try:
+                first, second = self.create(probe, b"1"), self.create(probe, b"2")
+                kept = first and not second and self.read(probe) == b"1"
+            finally:
+                self.remove(probe)
+        except OSError as error:
+            raise RunError(f"checkpoint '{self.root}' cannot be used: {error}.") from error
+        if not kept:
+            raise RunError(
+                f"checkpoint '{self.root}' is on a file system that cannot create a file exclusively, so two "
+                "runs could both believe that they own it; use a local disk or a mounted shared one."
+            )
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create ``name`` with all of ``data``; false if it exists already."""
+        path = Path(self.path(name))
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            self._write(temporary, data)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+        if self.durable:
+            sync_folder(path.parent)
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whose name nobody else uses."""
+        self._write(Path(self.path(name)), data)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+            if self.durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file that may be there; whoever reads it sees the old content or the new."""
+        temporary = f"{name}.{uuid.uuid4().hex}"
+        path = Path(self.path(temporary))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        os.replace(path, self.path(name))
+
+    def read(self, name: str) -> bytes:
+        return Path(self.path(name)).read_bytes()
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(self.path(name))
+
+    def names(self, folder: str) -> list[str]:
+        """Files in a folder, sorted; none if there is no such folder."""
+        try:
+            return sorted(n for n in os.listdir(self.path(folder)) if not n.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
+
+    def remove_all(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def storage(path: str | os.PathLike[str], *, durable: bool = True) -> Storage:
+    """The storage at ``path``; a URL of a store without an exclusive create is refused."""
+    name = os.fspath(path)
+    scheme, separator, rest = name.partition("://")
+    if separator and scheme != "file":
+        raise RunError(
+            f"checkpoint '{name}': {scheme}:// does not promise an exclusive create, on which recovery "
+            "rests; use a folder on a disk that the driver and all executors reach."
+        )
+    return Storage(rest if separator else name, durable=durable)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,400 @@
+"""What runs in a Spark task: a slice of a step, through all its boxes, in one Arrow pass.
+
+The task finds its work order by a name that stays the same from step to step, so the DataFrame that runs it
+is planned once and run many times.  What it says goes back as one row; what it writes carries the step and
+the attempt in its name and does not exist until a commit record says so.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.engines import letters as dead
+from headgate.engines.spark import reading, states
+from headgate.engines.spark.nodes import Feed, Node, Nodes
+from headgate.engines.spark.position import QueueFile
+from headgate.engines.spark.work import BoxCost, Member, OutputPart, Packed, TaskResult, WorkOrder
+from headgate.errors import HeadgateError, OperatorError, RunError
+from headgate.graph.packet import Order, Packet, empty_batch
+
+SCHEMA = "task int, payload binary"
+_ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
+CUTS = 64
+"""Places at which a queue file can be divided."""
+SERIAL, ARRIVAL = "__serial", "__arrival"
+
+_pipelines: dict[tuple[str, str], Nodes] = {}
+
+
+def orders(root: str, slot: str) -> str:
+    """Where a slot's tasks find their work order."""
+    return os.path.join(root, "slots", slot)
+
+
+class StepTask:
+    """The function of ``mapInArrow``: the same object for every step of a slot."""
+
+    def __init__(self, root: str, slot: str) -> None:
+        self.root = root
+        self.slot = slot
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield row(self.run(number, {}))
+
+    def run(self, number: int, packed: dict[int, list[Packet]]) -> TaskResult:
+        """A slice of the step at hand; ``packed``: what connectors have read, by source."""
+        try:
+            order: WorkOrder = pickle.loads(Path(orders(self.root, self.slot)).read_bytes())
+        except FileNotFoundError:
+            raise RunError(
+                f"checkpoint '{self.root}' cannot be reached from this executor; it must be a folder that "
+                "the driver and all executors share."
+            ) from None
+        pa.set_cpu_count(1)
+        return _Slice(order, number, packed).run()
+
+
+class FramedTask(StepTask):
+    """The same for a step with sources that connectors read: their packets come in, one task works."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packed: dict[int, list[Packet]] = {}
+        for batch in batches:
+            for payload in batch.column("payload").to_pylist():
+                found: Packed = pickle.loads(payload)
+                packed.setdefault(found.source, []).append(found.packet)
+        for packets in packed.values():
+            packets.sort(key=lambda packet: packet.order.first_serial)
+        yield row(self.run(0, packed))
+
+
+def row(thing: TaskResult | Packed) -> pa.RecordBatch:
+    """Anything of ours as a row of Spark's."""
+    payload = pickle.dumps(thing, protocol=5)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([thing.slice], pa.int32()), pa.array([payload], pa.binary())], schema=_ROWS
+    )
+
+
+def pipeline(root: str, name: str) -> Nodes:
+    """The pipeline of that hash, read once per worker."""
+    found = _pipelines.get((root, name))
+    if found is None:
+        with open(os.path.join(root, "pipelines", name), "rb") as file:
+            found = _pipelines[root, name] = pickle.load(file)
+    return found
+
+
+class _Slice:
+    """One slice of one step."""
+
+    def __init__(self, order: WorkOrder, number: int, packed: dict[int, list[Packet]]) -> None:
+        self.order = order
+        self.packed = packed
+        self.nodes = pipeline(order.root, order.pipeline)
+        self.low, self.high = order.slices[number]
+        self.number = number
+        self.last = number == len(order.slices) - 1
+        # A second attempt of this task must not write over what the first one wrote.
+        self.unique = f"{order.name}-{number}-{uuid.uuid4().hex[:8]}"
+        self.result = TaskResult(number, order.attempt)
+        self.made: dict[Feed, list[Packet]] = {}
+        """What has been made in this step on every arrow."""
+        self.changed: dict[int, Any] = {}
+        self.held: dict[int, Any] = {}
+
+    def run(self) -> TaskResult:
+        begin = time.perf_counter()
+        self._read()
+        done = time.perf_counter()
+        for place in sorted(self.order.members):
+            self._node(self.nodes.all[place], self.order.members[place])
+        if not self.result.errors:
+            ran = time.perf_counter()
+            self._write_queues()
+            self._write_states()
+            self.result.seconds["write"] = time.perf_counter() - ran
+        self.result.seconds["read"] = done - begin
+        self.result.seconds["all"] = time.perf_counter() - begin
+        return self.result
+
+    def _read(self) -> None:
+        order = self.order
+        for place, packets in self.packed.items():
+            self.made[Feed(True, place)] = packets
+        for place, pieces in order.pieces[self.number].items():
+            if place in order.framed:
+                continue
+            schema, origin = self.nodes.sources[place]
+            self.made[Feed(True, place)] = reading.read(origin, schema, pieces, order.root, order.clock)
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    def _node(self, node: Node, member: Member) -> None:
+        low, high = max(member.low, self.low), min(member.high, self.high)
+        end = member.end and self.last
+        if low >= high and not end:
+            return
+        if any(not f.source and f.place in self.result.errors for f in node.feeds):
+            self.result.errors[node.place] = None  # it failed further up
+            return
+        try:
+            arrows = [self._arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
+            if node.operator is None:
+                self._deliver(node, arrows)
+            else:
+                self._call(node, member, arrows, end)
+        except Exception as error:
+            self.result.errors[node.place] = _located(node, error, low)
+
+    def _arrow(self, node: Node, member: Member, arrow: int, low: int, high: int) -> list[Packet]:
+        """What an arrow brings between two serials: committed files first, then this step's."""
+        packets = [
+            packet
+            for name in member.queues.get(arrow, ())
+            for packet in _read_queue(self.order.root, name, self._schema(node, arrow))
+        ]
+        packets += self.made.get(node.feeds[arrow], [])
+        return [part for packet in packets if len(part := between(packet, low, high))]
+
+    def _schema(self, node: Node, arrow: int) -> pa.Schema:
+        port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
+        return node.schemas[port]
+
+    def _call(self, node: Node, member: Member, arrows: list[list[Packet]], end: bool) -> None:
+        operator = node.operator
+        assert operator is not None
+        rounds = _rounds(node, arrows, self.order.packet_rows)
+        results: list[list[Packet]] = [[] for _ in operator.outputs]
+        if rounds or end:
+            state = self._state(node, member) if node.stateful else None
+            late = getattr(state, "late", 0)
+            cost = BoxCost()
+            begin = time.perf_counter()
+            for packets in rounds:
+                if self.order.letters:
+                    found, bad = dead.process(operator, packets, state)
+                    if bad:
+                        self._letters(node, dead.as_packet(node.name, node.queries, bad))
+                else:
+                    found = operator.process(packets, state)
+                for made, packet in zip(results, found, strict=True):
+                    if len(packet):
+                        made.append(packet)
+                cost.calls += 1
+            if end:
+                last = Packet(empty_batch(operator.inputs[0]), Order(member.high - 1, time.time(), 1))
+                for made, packet in zip(results, operator.finish(state, last), strict=False):
+                    if len(packet):
+                        made.append(packet)
+            cost.seconds = time.perf_counter() - begin
+            cost.tuples_in = sum(len(packet) for packets in rounds for packet in packets)
+            cost.tuples_out = sum(map(len, results[0])) if results else 0
+            cost.late = getattr(state, "late", 0) - late
+            self.result.costs[node.place] = cost
+            if node.stateful:
+                self.changed[node.place] = state
+        for output, packets in enumerate(results):
+            self.made[Feed(False, node.place, output)] = packets
+
+    def _letters(self, node: Node, packet: Packet) -> None:
+        self.made.setdefault(node.outputs[-1], []).append(packet)
+
+    def _state(self, node: Node, member: Member) -> Any:
+        begin = time.perf_counter()
+        assert node.operator is not None
+        state = states.take(self.order.root, node.key, node.operator, member.version, member.state)
+        if hasattr(state, "idle"):
+            state.ended = dict(member.ended)
+            state.idle = set(member.idle)
+        seconds = self.result.seconds
+        seconds["state"] = seconds.get("state", 0.0) + time.perf_counter() - begin
+        return state
+
+    # --- what leaves --------------------------------------------------------------------------------
+
+    def _deliver(self, node: Node, arrows: list[list[Packet]]) -> None:
+        packets = [packet for packets in _rounds(node, arrows, 1 << 30) for packet in packets]
+        delivery = self.order.deliveries.get(node.place)
+        if not packets or delivery is None:
+            return
+        packet = Packet.concat(packets)
+        part = OutputPart(len(packet), arrivals=packet.order.arrivals, first=packet.order.first_serial)
+        if delivery.kind == "parquet":
+            part.file = f"{delivery.folder}/.staged-{self.unique}.parquet"
+            _write_parquet(part.file, packet.batch, self.order.durable)
+        elif delivery.kind == "staged":
+            part.file = os.path.join(self.order.root, "staged", f"{self.unique}-{node.place}.arrow")
+            _write_bytes(part.file, _stream(packet.batch), self.order.durable)
+        else:
+            part.payload = bytes(_stream(packet.batch))
+            part.serials = packet.order.serials
+        if delivery.keep:
+            part.kept = f"{delivery.keep}/.staged-{self.unique}.parquet"
+            _write_parquet(part.kept, packet.batch, self.order.durable)
+        self.result.outputs[node.place] = part
+
+    def _write_queues(self) -> None:
+        """What the step made for nodes that did not take it in this step."""
+        for place in self.order.members:
+            for feed in self.nodes.all[place].outputs:
+                packets = self.made.get(feed, [])
+                for target, arrow in self.nodes.targets.get(feed, ()) if packets else ():
+                    member = self.order.members.get(target.place)
+                    rest = packets
+                    if member is not None:
+                        rest = [p for packet in packets if len(p := between(packet, member.high, 1 << 62))]
+                    if rest:
+                        self._queue(target, arrow, Packet.concat(rest))
+
+    def _queue(self, target: Node, arrow: int, packet: Packet) -> None:
+        name = f"queues/{self.unique}-{target.place}-{arrow}.arrow"
+        path = os.path.join(self.order.root, name)
+        file = write_queue(name, path, packet, self.order.durable)
+        self.result.queued[target.place, arrow] = file
+
+    def _write_states(self) -> None:
+        if not self.changed:
+            return
+        version = f"{self.order.name}-{self.unique[-8:]}"
+        file = states.StateFile(f"states/{self.unique}.arrow")
+        for place, state in self.changed.items():
+            member = self.order.members[place]
+            part = file.add(state, member.full, version, 1)
+            self.result.states[place] = (version, [part])
+        data = file.bytes()
+        if data is not None:
+            _write_bytes(os.path.join(self.order.root, file.name), data, self.order.durable)
+        for place, state in self.changed.items():
+            states.put(self.order.root, self.nodes.all[place].key, version, state)
+
+
+def between(packet: Packet, low: int, high: int) -> Packet:
+    """The rows with serials from ``low`` up to ``high``."""
+    order = packet.order
+    if not order.length or (order.first_serial >= low and order.last_serial < high):
+        return packet
+    start, end = np.searchsorted(order.serials, [low, high])
+    return packet.slice(int(start), int(end - start))
+
+
+def _rounds(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:
+    """Calls of a node: packets of one arrow one by one, those of several put together by serial."""
+    if len(arrows) == 1:
+        return [[part] for packet in arrows[0] for part in _pieces(packet, rows)]
+    ports = []
+    for port, schema in zip(node.ports, node.schemas, strict=True):
+        found = [Packet.concat(arrows[a]) for a in port if arrows[a]]
+        ports.append(Packet.merge(found) if found else Packet.empty(schema))
+    if len(ports) == 1:
+        return [[part] for part in _pieces(ports[0], rows)]
+    return [ports] if any(len(packet) for packet in ports) else []
+
+
+def _pieces(packet: Packet, rows: int) -> list[Packet]:
+    if len(packet) <= rows:
+        return [packet] if len(packet) else []
+    return [packet.slice(at, min(rows, len(packet) - at)) for at in range(0, len(packet), rows)]
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def _stream(batch: pa.RecordBatch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def write_queue(name: str, path: str, packet: Packet, durable: bool) -> QueueFile:
+    """Rows that wait before a node, with their order."""
+    serials = packet.order.serials
+    columns = [*packet.batch.columns, pa.array(serials), pa.array(packet.order.arrival_array())]
+    schema = packet.schema.append(pa.field(SERIAL, pa.int64())).append(pa.field(ARRIVAL, pa.float64()))
+    _write_bytes(path, _stream(pa.RecordBatch.from_arrays(columns, schema=schema)), durable)
+    # It can be divided only between serials.
+    starts = np.flatnonzero(np.diff(serials, prepend=serials[0] - 1))
+    chosen = starts[np.unique(np.linspace(0, len(starts) - 1, min(CUTS, len(starts))).astype(np.int64))]
+    cuts = [(int(serials[row]), int(row)) for row in chosen]
+    arrival = float(packet.order.arrival_array().mean())
+    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival)
+
+
+def _read_queue(root: str, name: str, schema: pa.Schema) -> Iterator[Packet]:
+    with pa.memory_map(os.path.join(root, name)) as file:
+        for batch in pa.ipc.open_stream(file):
+            serials = batch.column(SERIAL).to_numpy()
+            arrivals = batch.column(ARRIVAL).to_numpy()
+            rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
+            yield Packet(rows, Order(serials, arrivals, batch.num_rows))
+
+
+def _write_bytes(path: str, data: Any, durable: bool) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _write_parquet(path: str, batch: pa.RecordBatch, durable: bool) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    pq.write_table(pa.Table.from_batches([batch]), path)
+    if durable:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _located(node: Node, error: Exception, serial: int) -> HeadgateError:
+    """The error with the box that failed, unless it says so itself; it must survive pickling."""
+    if isinstance(error, HeadgateError):
+        located: HeadgateError = error
+    elif node.operator is None:
+        located = RunError(f"Query '{node.name}': its results could not be written: {error}")
+    else:
+        located = OperatorError(
+            f"Box '{node.name}' ({node.operator.label}) failed on tuples from serial {serial} on: "
+            f"{type(error).__name__}: {error}"
+        )
+    try:
+        pickle.loads(pickle.dumps(located))
+    except Exception:
+        return OperatorError(str(located))
+    return located
+
+
+def collect(rows: Sequence[bytes]) -> list[TaskResult]:
+    """What the tasks said, by slice; of two attempts at one slice, the first that answered."""
+    results: dict[int, TaskResult] = {}
+    for payload in rows:
+        result: TaskResult = pickle.loads(payload)
+        results.setdefault(result.slice, result)
+    return [results[number] for number in sorted(results)]
+
+
+def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> Any:
+    """Rows that a sink in the driver refused, as a queue file before it."""
+    packets = []
+    for part in parts:
+        for batch in pa.ipc.open_stream(part.payload):
+            packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
+    name = f"queues/{order.name}-{place}-held.arrow"
+    file = write_queue(name, os.path.join(order.root, name), Packet.concat(packets), order.durable)
+    return {field: getattr(file, field) for field in file.__slots__}

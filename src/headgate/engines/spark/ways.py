@@ -1,0 +1,50 @@
+"""Which way each kind of source comes in and each kind of sink goes out on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from headgate.engines.packages import jars
+from headgate.engines.sinks.kafka import KafkaSink
+from headgate.engines.sinks.parquet import ParquetSink
+from headgate.engines.sinks.table import TableSink
+from headgate.engines.sources.files import FileSource
+from headgate.engines.sources.formats import Parquet
+from headgate.engines.sources.kafka import KafkaSource
+from headgate.engines.sources.rate import RateSource
+from headgate.engines.sources.table import TableSource
+from headgate.engines.spark import frames, sinks, sources
+from headgate.engines.spark.storage import Storage
+from headgate.graph.network import Network, Output, Source
+
+
+def way_in(source: Source, storage: Storage, session: Any) -> sources.OffsetSource:
+    """How the driver follows a source."""
+    origin = source.origin
+    if isinstance(origin, FileSource) and isinstance(origin.format, Parquet):
+        return sources.Files(source)
+    if isinstance(origin, RateSource):
+        return sources.Rate(source)
+    if isinstance(origin, KafkaSource):
+        return frames.Kafka(source)
+    if isinstance(origin, TableSource):
+        return frames.Table(source, session)
+    return sources.Spool(source, storage)
+
+
+def way_out(output: Output, storage: Storage, session: Any, retries: int, app: str) -> sinks.Outlet:
+    """How a query's results leave."""
+    history = storage.path(f"history/{quote(output.name, safe=' ')}") if output.keep else ""
+    if isinstance(output.sink, ParquetSink):
+        return sinks.Files(output, history)
+    if isinstance(output.sink, (KafkaSink, TableSink)):
+        return frames.Staged(output, history, session, retries, app)
+    return sinks.Inline(output, history, retries)
+
+
+def packages(network: Network) -> dict[str, str]:
+    """Settings of a session that has the connectors which an application needs."""
+    kafka = any(isinstance(source.origin, KafkaSource) for source in network.sources)
+    kafka |= any(isinstance(output.sink, KafkaSink) for output in network.outputs)
+    return {"spark.jars": ",".join(jars("spark-kafka"))} if kafka else {}

@@ -1,0 +1,280 @@
+"""Driver threads: each asks the policy for a plan, runs it as a Spark job, and commits it in turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headgate.engines.spark import sinks
+from headgate.engines.spark.runtime import Step
+from headgate.engines.spark.task import keep_for_later
+from headgate.engines.spark.work import TaskResult
+from headgate.errors import BadRow, HeadgateError, RunError
+from headgate.graph.packet import Marker
+from headgate.scheduling.interface import Call, Plan
+from headgate.scheduling.trains import WHOLE_QUEUE
+
+if TYPE_CHECKING:
+    from headgate.engines.spark.engine import _Run
+
+
+class Workers:
+    """The threads, their mailboxes for plans, and the semaphores on which they sleep."""
+
+    def __init__(self, run: _Run, count: int) -> None:
+        self._run = run
+        self._plans: list[Plan | None] = [None] * count
+        self._beds = [threading.Semaphore(0) for _ in range(count)]
+        self._asleep: set[int] = set()
+        self._threads = [
+            threading.Thread(
+                target=run.guard, args=(self._loop, worker), name=f"headgate-worker-{worker}", daemon=True
+            )
+            for worker in range(count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def wake(self, worker: int) -> None:
+        self._beds[worker].release()
+
+    def wake_all(self) -> None:
+        for bed in self._beds:
+            bed.release()
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
+        self._plans[worker] = plan
+
+    def admitted(self) -> None:
+        """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
+        if not self._asleep:
+            return
+        runtime = self._run.runtime
+        runtime.refresh(self._run.seconds())
+        if runtime.outlets_wait:
+            self.wake(min(self._asleep))
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def _loop(self, worker: int) -> None:
+        run, runtime = self._run, self._run.runtime
+        overhead = 0.0
+        while True:
+            with run.lock:
+                if run.stopping:
+                    return
+                now = run.seconds()
+                runtime.refresh(now)
+                self._plans[worker] = None
+                runtime.idle(worker, now, overhead)
+                plan, overhead = self._plans[worker], 0.0
+                if plan is not None:
+                    step = runtime.begin(worker, plan, now)
+                else:
+                    step = runtime.drain_outlets(worker, now) if runtime.outlets_wait else None
+                if step is None:
+                    self._asleep.add(worker)
+            if step is not None:
+                overhead = self._perform(worker, step)
+                continue
+            # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
+            self._beds[worker].acquire(timeout=None if plan is None else 0.05)
+            with run.lock:
+                self._asleep.discard(worker)
+
+    def repeat(self, intents: Sequence[dict[str, Any]]) -> None:
+        """First of all, what an earlier run announced: results of it may have been seen."""
+        for intent in intents:
+            with self._run.lock:
+                step = self._run.runtime.repeat(intent, self._run.seconds())
+            if step is not None:
+                self._perform(0, step)
+
+    def _perform(self, worker: int, step: Step) -> float:
+        """Run a step and commit it; returns the seconds that went beside the boxes' own."""
+        begin = time.perf_counter()
+        results = self._try(worker, step)
+        if isinstance(results, BaseException):
+            self._without_culprit(worker, step, results)
+            return 0.0
+        errors = _errors(results)
+        if errors:
+            self._stop_queries(step, errors)
+            return 0.0
+        self._commit(step, results)
+        own = sum(cost.seconds for result in results for cost in result.costs.values())
+        return max(time.perf_counter() - begin - own / len(results), 1e-9)
+
+    def _try(self, worker: int, step: Step) -> list[TaskResult] | BaseException:
+        run = self._run
+        step.order.deliveries = {p: d for p, d in run.deliveries.items() if p in step.members}
+        failure: BaseException = RunError("not tried")
+        for left in range(run.engine.retries, -1, -1):
+            try:
+                results = run.jobs.run(worker, step.order, self._describe(step), run.sources)
+            except Exception as error:
+                failure = error
+                if run.stopping:
+                    return failure
+                continue
+            if left and any(not _hopeless(error) for error in _errors(results).values()):
+                continue
+            return results
+        return failure
+
+    def _describe(self, step: Step) -> str:
+        names = [self._run.nodes.all[place].name for place in sorted(step.members)]
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        return f"headgate {self._run.network.name}: step {step.number}: {shown}"
+
+    # --- committing ---------------------------------------------------------------------------------
+
+    def _commit(self, step: Step, results: Sequence[TaskResult]) -> None:
+        run, runtime = self._run, self._run.runtime
+        with run.lock:
+            while not step.void and not runtime.turn(step):
+                run.alarm.wait(1.0)
+            if step.void:
+                runtime.abandon(step, run.seconds())
+                run.alarm.notify_all()
+                return
+        record = runtime.record(step, results)
+        parts = {
+            place: [r.outputs[place] for r in results if place in r.outputs]
+            for place in step.members
+            if place in run.outlets
+        }
+        parts = {place: found for place, found in parts.items() if found}
+        visible = [place for place in parts if run.outlets[place].visible]
+        if visible and run.storage.durable:
+            with run.lock:
+                nodes = {run.nodes.all[p].key: [m.low, m.high] for p, m in step.members.items()}
+                run.log_record({"kind": "intent", "step": step.number, "nodes": nodes})
+        failed: dict[int, HeadgateError] = {}
+        for place in visible:
+            try:
+                run.outlets[place].hand_over(parts[place], step.number)
+            except Exception as error:
+                failed[place] = sinks.wrapped(run.nodes.all[place].name, error)
+        record["files"] = [
+            pair for place, found in parts.items() for pair in run.outlets[place].files(found, step.number)
+        ]
+        for place, found in parts.items():
+            if place not in failed:
+                record["nodes"][run.nodes.all[place].key]["out"] = sum(part.rows for part in found)
+        with run.lock:
+            for place in failed:
+                self._hold_back(step, place, record, parts[place])
+            run.log_record(record)
+            run.committed(record)
+        sinks.publish(record["files"])
+        now = time.time()
+        with run.lock:
+            for place, found in parts.items():
+                if place not in failed:
+                    self._delivered(step, place, found, now)
+            runtime.finish(step, results, run.seconds())
+            for place, why in failed.items():
+                run.stop_query(run.nodes.all[place].name, why)
+            run.check_over()
+            run.alarm.notify_all()
+
+    def _hold_back(self, step: Step, place: int, record: dict[str, Any], parts: Sequence[Any]) -> None:
+        """Rows that a sink did not take wait before it, so that the query can be restarted."""
+        node = self._run.nodes.all[place]
+        file = keep_for_later(step.order, place, parts)
+        record["nodes"][node.key] = {"cursor": step.members[place].low, "queued": {"0": [file]}}
+
+    def _delivered(self, step: Step, place: int, parts: Sequence[Any], now: float) -> None:
+        live = self._run.runtime.live[place]
+        assert live.report is not None
+        assert live.node.output is not None
+        for part in parts:
+            arrivals = part.arrivals
+            latency = now - arrivals
+            live.report.delivered(latency, part.rows, live.node.output.qos)
+            entry = arrivals if isinstance(arrivals, float) else float(np.mean(arrivals))
+            begin = self._run.begin
+            marker = Marker(part.first, entry - begin, step.start)
+            marker.exits[live.node.name] = now - begin
+            live.markers.append(marker)
+
+    # --- failing ------------------------------------------------------------------------------------
+
+    def _stop_queries(self, step: Step, errors: dict[int, HeadgateError]) -> None:
+        """Boxes have failed: their queries stop, the others' part of the step is planned again."""
+        run = self._run
+        with run.lock:
+            run.runtime.abandon(step, run.seconds())
+            run.alarm.notify_all()
+            for place, error in errors.items():
+                for query in run.nodes.all[place].queries:
+                    if query not in run.position.failed:
+                        run.stop_query(query, error)
+
+    def _without_culprit(self, worker: int, step: Step, error: BaseException) -> None:
+        """A step died and nobody knows why: try its queries in halves until it is known whose fault it is."""
+        run = self._run
+        with run.lock:
+            run.runtime.abandon(step, run.seconds())
+            run.alarm.notify_all()
+            if run.stopping:
+                return
+        queries = sorted({q for place in step.members for q in run.nodes.all[place].queries})
+        guilty = self._bisect(worker, queries, error)
+        if len(guilty) == len(queries) and len(run.nodes.outlets) == len(queries):
+            raise RunError(
+                f"Spark could not run step {step.number}, nor any part of it: {_first_line(error)}. Nothing "
+                "of it was committed; run the application again to go on."
+            ) from error
+        for query, why in guilty.items():
+            run.stop_query(query, RunError(f"Query '{query}' made its Spark job fail: {_first_line(why)}"))
+
+    def _bisect(self, worker: int, queries: list[str], error: BaseException) -> dict[str, BaseException]:
+        if len(queries) == 1:
+            return {queries[0]: error}
+        guilty: dict[str, BaseException] = {}
+        middle = len(queries) // 2
+        for half in (queries[:middle], queries[middle:]):
+            only = frozenset(half)
+            boxes = [n.place for n in self._run.nodes.boxes if only.intersection(n.queries)]
+            with self._run.lock:
+                plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
+                step = self._run.runtime.begin(worker, plan, self._run.seconds(), only)
+            if step is None:
+                continue
+            results = self._try(worker, step)
+            if isinstance(results, BaseException):
+                with self._run.lock:
+                    self._run.runtime.abandon(step, self._run.seconds())
+                guilty |= self._bisect(worker, half, results)
+            elif errors := _errors(results):
+                self._stop_queries(step, errors)
+            else:
+                self._commit(step, results)
+        return guilty
+
+
+def _errors(results: Sequence[TaskResult]) -> dict[int, HeadgateError]:
+    return {place: error for result in results for place, error in result.errors.items() if error is not None}
+
+
+def _hopeless(error: BaseException) -> bool:
+    """A bad row is bad however often one looks at it."""
+    return isinstance(error, BadRow) or isinstance(error.__cause__, BadRow)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
