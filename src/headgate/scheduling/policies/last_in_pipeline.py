@@ -20,8 +20,8 @@ DEAR = 50e-6
 class LastInPipeline(Pull):
     """The box furthest from the sources that can run, for a time slice, and on with its results.
 
-    Boxes are numbered by their distance from the sources, so the last that is ready is the furthest, and
-    nothing waits downstream of it: what it makes goes on through all boxes that follow, as a superbox.  The
+    Nothing waits downstream of the furthest box that is ready: what it makes goes on through all boxes that
+    follow, as a superbox.  Boxes that are equally far take turns, so that no query waits for ever.  The
     slice becomes a number of tuples by what plans of that box have really taken, all the way through: a
     train grows while they take less and shrinks when they take more.  Much of a short call is not the
     tuples' own, nor is waiting for the interpreter, so short trains look dear and would stay short for ever:
@@ -40,6 +40,10 @@ class LastInPipeline(Pull):
         self._after: dict[int, Plan] = {}
         self._trains: dict[int, int] = {}
         self._under_way: dict[int, list[_Turn]] = {}
+        self._last = -1
+        self._distance: list[int] = []
+        for box in self.catalog.boxes:
+            self._distance.append(max((self._distance[up] + 1 for up in box.upstream), default=0))
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
@@ -59,9 +63,15 @@ class LastInPipeline(Pull):
         if not ready:
             return None
         turns = self._under_way[worker] = []
-        plan = self._superbox(ready[-1], turns)
         enough = self.catalog.plan_overhead
-        return self._gathered(plan, turns, enough) if enough else plan
+        if enough:
+            return self._gathered(sorted(ready, key=self._rank), turns, enough)
+        self._last = min(ready, key=self._rank) if len(ready) > 1 else ready[0]
+        return self._superbox(self._last, turns)
+
+    def _rank(self, box: int) -> tuple[int, int]:
+        """The furthest from the sources first, and of those the next after the last one chosen."""
+        return -self._distance[box], (box - self._last - 1) % len(self._distance)
 
     def _superbox(self, box: int, turns: list[_Turn]) -> Plan:
         """A box with all that follows it."""
@@ -71,18 +81,20 @@ class LastInPipeline(Pull):
         turns.append(_Turn(box, frozenset(call.box for call in self._after[box])))
         return (Call(box, Count(self._trains[box])), *self._after[box])
 
-    def _gathered(self, plan: Plan, turns: list[_Turn], enough: float) -> Plan:
-        """A plan with further superboxes, last in the pipeline first, until it has enough to do."""
-        calls = {call.box: call for call in plan}
+    def _gathered(self, boxes: Sequence[int], turns: list[_Turn], enough: float) -> Plan:
+        """The superboxes of ``boxes``, in that order, until they have enough to do."""
+        calls: dict[int, Call] = {}
         known: dict[int, float] = {}
-        work = self._expected(turns[0].box, known)
-        for box in reversed(self.catalog.ready[:-1]):
+        work = 0.0
+        for box in boxes:
+            if box in calls:
+                continue
             if work >= enough:
                 break
-            if box not in calls:
-                work += self._expected(box, known)
-                for call in self._superbox(box, turns):
-                    calls.setdefault(call.box, call)
+            work += self._expected(box, known)
+            self._last = box
+            for call in self._superbox(box, turns):
+                calls.setdefault(call.box, call)
         return tuple(calls.values())
 
     def _expected(self, box: int, known: dict[int, float]) -> float:

@@ -1,0 +1,62 @@
+"""A live shop: the five TPCx-BB queries and forty small ones over one generated stream.
+
+One counter is the only source.  Expressions make clicks of its numbers for the forty small queries, in the
+time of the clock on the wall; a function on packets makes the benchmark's clicks and sales of the same ones
+for the five, in the shop's own time, whose days last some seconds.  All of them share the scan, and each has
+a QoS graph, tight or loose.
+
+    headgate run examples/shop/app.py --until 30
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import headgate as hg
+from headgate.workloads import shop_live, small_queries, tpcx_bb
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tpcx_bb"))
+
+import q1
+import q2
+import q3
+import q4
+import q15
+
+
+def build(
+    rate: float = 5_000, seconds_per_day: float = 3.0, sink: Callable[[str], Any] | None = None
+) -> hg.App:
+    """``rate`` rows a second; ``sink(query)`` gives each query's sink, the console by default."""
+    app = hg.App("shop")
+    numbers = app.source(
+        "numbers", hg.from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
+    )
+    sink = sink or (lambda query: hg.to_console())
+    for name, (stream, qos) in five(numbers, round(rate * seconds_per_day)).items():
+        stream.to(name, sink(name), qos=qos)
+    clicks = small_queries.clicks(numbers)
+    for question in small_queries.QUESTIONS:
+        small_queries.ask(question, clicks).to(question.name, sink(question.name), qos=question.qos)
+    return app
+
+
+def five(numbers: hg.Stream, rows_per_day: int) -> dict[str, tuple[hg.Stream, hg.QoS]]:
+    """The TPCx-BB queries over the shop's clicks and sales."""
+    clicks = numbers.map_packets(
+        shop_live.LiveClicks(rows_per_day), schema=tpcx_bb.SCHEMAS["web_clickstreams"], name="shop-clicks"
+    )
+    sales = numbers.map_packets(
+        shop_live.LiveSales(rows_per_day), schema=tpcx_bb.SCHEMAS["store_sales"], name="shop-sales"
+    )
+    return {
+        "q1": (q1.q1(sales), q1.QOS),
+        "q2": (q2.q2(clicks), q2.QOS),
+        "q3": (q3.q3(clicks), q3.QOS),
+        "q4": (q4.q4(clicks, tpcx_bb.dimension("web_page")), q4.QOS),
+        "q15": (q15.q15(sales, shop_live.item_table()), q15.QOS),
+    }

@@ -1,0 +1,214 @@
+"""``headgate demo``: a live shop, and if asked its small queries as plain Structured Streaming beside it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from headgate.app import App
+from headgate.bench.latencies import Measurement
+from headgate.bench.spark_many import structured_shop
+from headgate.cli.display import console, errors, summary
+from headgate.cli.display import seconds as duration
+from headgate.engines.base import Engine, Progress
+from headgate.engines.report import QueryReport, Report
+from headgate.engines.sinks import to_function
+from headgate.graph.qos import QoS
+from headgate.scheduling import policies
+from headgate.scheduling.interface import Policy
+from headgate.workloads.examples import load_example
+from headgate.workloads.small_queries import QUESTIONS
+
+TIGHT_ENDS = 10.0
+"""A QoS graph is tight if results are worth nothing after so many seconds."""
+PLAIN_EVERY = 5.0
+"""Seconds between lines of progress where the output is not a terminal."""
+
+FIVE = {
+    "q1": "pairs of items sold together, in the last hour",
+    "q2": "products viewed together in a session",
+    "q3": "items viewed before a purchase",
+    "q4": "pages visited by those who leave a full cart, by hour",
+    "q15": "categories with flat or declining sales",
+}
+SHOWN = ("big-purchase", "revenue", "top-items")
+
+
+def demo(
+    seconds: float = 30.0,
+    rate: float = 5_000.0,
+    compare: bool = False,
+    engine: str | Engine = "spark",
+    policy: str | Policy = policies.DEFAULT,
+    workers: int | None = None,
+) -> None:
+    """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
+    newest: dict[str, pa.RecordBatch] = {}
+    app: App = load_example("shop/app").build(rate=rate, sink=lambda query: to_function(newest.__setitem__))
+    graphs = {output.name: output.qos for output in app.network.outputs}
+    console.print(
+        f"{len(graphs)} queries over one live stream of {rate:,.0f} rows a second, for {seconds:g} seconds: "
+        f"five of TPCx-BB and {len(QUESTIONS)} small ones.\n"
+    )
+    with _following(graphs) as progress:
+        report = app.run(engine, policy, workers, seconds, progress=progress)
+    console.print(class_table(report, graphs, "what it did, from the first second on"))
+    console.print(summary(report))
+    for query in report.queries.values():
+        if query.error is not None:
+            errors.print(
+                f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
+            )
+    _answers(newest)
+    if compare:
+        _compare(report, seconds, rate)
+
+
+# --- classes ----------------------------------------------------------------------------------------------
+
+
+def is_tight(qos: QoS | None) -> bool:
+    return qos is not None and qos.points[-1][0] <= TIGHT_ENDS
+
+
+def classes(report: Report, graphs: dict[str, QoS | None]) -> Iterator[tuple[str, list[QueryReport]]]:
+    """The queries of each class that have given results."""
+    for name, tight in (("tight", True), ("loose", False)):
+        yield name, [q for q in report.queries.values() if is_tight(graphs[q.name]) == tight and q.tuples_out]
+
+
+def class_table(report: Report, graphs: dict[str, QoS | None], title: str) -> Table:
+    """A row per class: the median query's latency, the worst query's, and the mean QoS."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("QoS class")
+    for column in ("queries with results", "results", "p50", "p99", "worst query's p99", "QoS"):
+        table.add_column(column, justify="right")
+    for name, queries in classes(report, graphs):
+        table.add_row(
+            name,
+            str(len(queries)),
+            f"{sum(q.tuples_out for q in queries):,}",
+            duration(_median(q.latency.p50 for q in queries)),
+            duration(_median(q.latency.p99 for q in queries)),
+            duration(max((q.latency.p99 for q in queries), default=math.nan)),
+            f"{_qos(queries):.3f}",
+        )
+    return table
+
+
+def _line(report: Report, graphs: dict[str, QoS | None]) -> str:
+    parts = [f"{report.seconds:5.1f} s, {report.tuples:,} rows"]
+    for name, queries in classes(report, graphs):
+        p50, p99 = _median(q.latency.p50 for q in queries), _median(q.latency.p99 for q in queries)
+        parts.append(f"{name}: p50 {duration(p50)}, p99 {duration(p99)}, QoS {_qos(queries):.3f}")
+    return "   ".join(parts)
+
+
+def _median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else math.nan
+
+
+def _qos(queries: list[QueryReport]) -> float:
+    found = [q.qos for q in queries if q.qos is not None]
+    return statistics.fmean(found) if found else math.nan
+
+
+@contextmanager
+def _following(graphs: dict[str, QoS | None]) -> Iterator[Progress]:
+    """A line that follows the run; where the output is not a terminal, one every few seconds."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            yield lambda report: live.update(_line(report, graphs))
+        return
+    last = time.monotonic()
+
+    def show(report: Report) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_EVERY:
+            last = time.monotonic()
+            console.print(_line(report, graphs), highlight=False, soft_wrap=True)
+
+    yield show
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+def _answers(newest: dict[str, pa.RecordBatch]) -> None:
+    """The newest results of some queries, so that one sees answers and not only figures."""
+    small = {question.name: question.asks for question in QUESTIONS if question.name in SHOWN}
+    for query, question in {**FIVE, **small}.items():
+        console.print(f"\n[bold]{query}[/]: {question}")
+        batch = newest.get(query)
+        if batch is None:
+            console.print("  (no results yet)")
+            continue
+        if "window_end" in batch.schema.names:
+            ends = batch.column("window_end")
+            batch = batch.filter(pc.equal(ends, pc.max(ends))).drop_columns(["window_start"])
+        for row in batch.slice(0, 3).to_pylist():
+            console.print(
+                "  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False
+            )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# --- comparison -------------------------------------------------------------------------------------------
+
+
+def _compare(report: Report, seconds: float, rate: float) -> None:
+    console.print(
+        f"\nNow the {len(QUESTIONS)} small queries as plain Structured Streaming, a StreamingQuery each, in "
+        "a process of their own (some minutes: it is measured once every query has answered) …"
+    )
+    theirs = structured_shop(seconds, rate)
+    console.print(comparison(report, theirs))
+
+
+def comparison(report: Report, theirs: list[Measurement]) -> Table:
+    """The small queries by class, here and there."""
+    table = Table(title="the small queries: latency from arrival to the function", title_justify="left")
+    table.add_column("QoS class")
+    table.add_column("system")
+    for column in ("queries", "p50", "p99", "QoS", "p50, times lower"):
+        table.add_column(column, justify="right")
+    for tight, other in zip((True, False), theirs, strict=True):
+        ours = [report.queries[q.name] for q in QUESTIONS if q.tight == tight]
+        ours = [q for q in ours if q.tuples_out]
+        p50 = _median(q.latency.p50 for q in ours)
+        name = "tight" if tight else "loose"
+        table.add_row(
+            name,
+            "Headgate",
+            str(len(ours)),
+            duration(p50),
+            duration(_median(q.latency.p99 for q in ours)),
+            f"{_qos(ours):.3f}",
+            f"{other.p50 / p50:.1f}",
+        )
+        answered = f"{other.queries - other.silent} of {other.queries}"
+        qos = "-" if other.qos is None else f"{other.qos:.3f}"
+        table.add_row(
+            name, "Structured Streaming", answered, duration(other.p50), duration(other.p99), qos, ""
+        )
+    table.caption = (
+        "Headgate: the whole run, start included, beside five larger queries. Structured Streaming: warm, "
+        "and nothing beside it; queries that were silent meanwhile count with the time since they answered."
+    )
+    return table
