@@ -7,7 +7,7 @@ STAMP := .stamps
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(STAMP)/venv ## Prepare .venv from the lock file, and nothing else
 
@@ -21,11 +21,14 @@ java: ## Install Java 17 where there is none (Spark needs it)
 kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tests and the demo
 	@$(RUN) -c 'from headgate.engines.packages import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
 
-demo: setup java ## Run the five TPCx-BB queries together and show what they did
-	@.venv/bin/headgate demo
+demo: setup java ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
+	@.venv/bin/headgate demo $(if $(KAFKA),--kafka)
 
 test: lint java ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
+
+test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
+	$(RUN) -m pytest tests/spark -m faults -s
 
 lint: setup ## ruff and mypy (strict)
 	$(RUN) -m ruff check
@@ -50,4 +53,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
 
-.PHONY: help setup java kafka demo test lint format bench compare lock clean
+.PHONY: help setup java kafka demo test test-faults lint format bench compare lock clean

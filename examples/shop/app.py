@@ -29,13 +29,18 @@ import q15
 
 
 def build(
-    rate: float = 5_000, seconds_per_day: float = 3.0, sink: Callable[[str], Any] | None = None
+    rate: float = 5_000,
+    seconds_per_day: float = 3.0,
+    sink: Callable[[str], Any] | None = None,
+    source: Any = None,
 ) -> hg.App:
-    """``rate`` rows a second; ``sink(query)`` gives each query's sink, the console by default."""
+    """``rate`` rows a second; ``sink(query)`` gives each query's sink, the console by default.
+
+    ``source`` may bring the same rows from elsewhere, such as a Kafka topic.
+    """
     app = hg.App("shop")
-    numbers = app.source(
-        "numbers", hg.from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
-    )
+    rows = hg.from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
+    numbers = app.source("numbers", source or rows)
     sink = sink or (lambda query: hg.to_console())
     for name, (stream, qos) in five(numbers, round(rate * seconds_per_day)).items():
         stream.to(name, sink(name), qos=qos)

@@ -24,6 +24,7 @@ ENGINES: dict[str, Callable[[], Any]] = {
     "threads-2": lambda: hg.Threads(workers=2),
     "threads-4": lambda: hg.Threads(workers=4, packet_rows=1_000),
     "simulated": hg.Simulated,
+    "spark": lambda: hg.Spark(workers=2),
 }
 
 
@@ -92,7 +93,7 @@ def test_query_gives_the_batch_answer(
     assert_same(rows, answers[query])
 
 
-@pytest.mark.parametrize("engine", ["threads-2", "simulated"])
+@pytest.mark.parametrize("engine", ["threads-2", "simulated", "spark"])
 def test_all_in_one_application(engine: str, data: Path, answers: dict[str, list[dict[str, Any]]]) -> None:
     rows: dict[str, list[dict[str, Any]]] = {query: [] for query in QUERIES}
     app = example("all").build(str(data), {query: hg.to_list(rows[query]) for query in QUERIES})

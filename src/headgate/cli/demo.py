@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +24,13 @@ from headgate.cli.display import seconds as duration
 from headgate.engines.base import Engine, Progress
 from headgate.engines.report import QueryReport, Report
 from headgate.engines.sinks import to_function
+from headgate.engines.sinks.json_encode import encode
+from headgate.engines.sources import Source, from_kafka, from_rate
+from headgate.engines.sources.rate import RateSource
 from headgate.graph.qos import QoS
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
+from headgate.workloads.broker import Broker
 from headgate.workloads.examples import load_example
 from headgate.workloads.small_queries import QUESTIONS
 
@@ -48,13 +53,56 @@ def demo(
     seconds: float = 30.0,
     rate: float = 5_000.0,
     compare: bool = False,
+    kafka: bool = False,
     engine: str | Engine = "spark",
     policy: str | Policy = policies.DEFAULT,
     workers: int | None = None,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
+    with _stream(rate) if kafka else nullcontext() as source:
+        _shop(seconds, rate, compare, source, engine, policy, workers)
+
+
+@contextmanager
+def _stream(rate: float) -> Iterator[Source]:
+    """A Kafka broker on this machine, and somebody who writes rows to a topic of it."""
+    console.print("Starting a Kafka broker (its packages are fetched the first time) …")
+    numbers = from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
+    with Broker() as broker:
+        broker.create_topic("numbers", 1)
+        over = threading.Event()
+        writer = threading.Thread(target=_produce, args=(broker, numbers, over), daemon=True)
+        writer.start()
+        try:
+            yield from_kafka(broker.servers, "numbers", schema=numbers.schema)
+        finally:
+            over.set()
+            writer.join()
+
+
+def _produce(broker: Broker, numbers: RateSource, over: threading.Event) -> None:
+    """Write the rows of a rate to the topic as they come due."""
+    begin, sent = time.time(), 0
+    while not over.wait(0.05):
+        due = numbers.due(time.time() - begin)
+        if due > sent:
+            rows = encode(numbers.batch(sent, due))
+            broker.produce("numbers", rows.to_pylist())
+            sent = due
+
+
+def _shop(
+    seconds: float,
+    rate: float,
+    compare: bool,
+    source: Source | None,
+    engine: str | Engine,
+    policy: str | Policy,
+    workers: int | None,
+) -> None:
     newest: dict[str, pa.RecordBatch] = {}
-    app: App = load_example("shop/app").build(rate=rate, sink=lambda query: to_function(newest.__setitem__))
+    build = load_example("shop/app").build
+    app: App = build(rate=rate, sink=lambda query: to_function(newest.__setitem__), source=source)
     graphs = {output.name: output.qos for output in app.network.outputs}
     console.print(
         f"{len(graphs)} queries over one live stream of {rate:,.0f} rows a second, for {seconds:g} seconds: "

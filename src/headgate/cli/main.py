@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,19 +14,18 @@ from rich.table import Table
 
 from headgate.app import App
 from headgate.bench import BENCHES, run_benches
+from headgate.cli import demo as shop_demo
 from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
 from headgate.cli.loading import load_app
 from headgate.engines.base import Engine, Until
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
-from headgate.engines.sinks import to_function
-from headgate.engines.threads import Threads
+from headgate.engines.spark import Spark
 from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads import tpcx_bb
-from headgate.workloads.examples import load_example
 
 cli = typer.Typer(
     name="headgate",
@@ -48,6 +43,7 @@ AppFile = Annotated[
 ]
 PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
+LOCAL = "local[*]"
 UntilText = Annotated[str, typer.Option(help="'drained', 'stopped' (by Ctrl-C), or a number of seconds.")]
 
 
@@ -78,16 +74,30 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
 @cli.command()
 def run(
     app: AppFile,
-    engine: Annotated[str, typer.Option(help="Where it runs: threads or simulated.")] = "threads",
+    engine: Annotated[str, typer.Option(help="Where it runs: spark, threads or simulated.")] = "spark",
     policy: PolicyName = policies.DEFAULT,
     workers: WorkerCount = None,
     until: UntilText = "drained",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Spark: a folder from which a later run goes on where this one stops.")
+    ] = None,
+    master: Annotated[
+        str, typer.Option(help="Spark: local[*], spark://host:port or sc://host:port.")
+    ] = LOCAL,
 ) -> None:
     """Run an application.
 
-    Example: `headgate run examples/tpcx_bb/q4.py --policy lp --workers 2`
+    Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4`
     """
-    _run(load_app(app), engine, policy, workers, _until(until))
+    _run(load_app(app), _engine(engine, checkpoint, master), policy, workers, _until(until))
+
+
+def _engine(engine: str, checkpoint: Path | None, master: str) -> str | Engine:
+    if engine == "spark":
+        return Spark(master=master, checkpoint=checkpoint)
+    if checkpoint is not None or master != LOCAL:
+        raise PipelineError(f"--checkpoint and --master are for the Spark engine, not for '{engine}'.")
+    return engine
 
 
 @cli.command()
@@ -170,57 +180,23 @@ def _generate(directory: Path, rows: int, seed: int) -> None:
 
 @cli.command()
 def demo(
-    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 500_000,
+    seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
+    rate: Annotated[float, typer.Option(help="Rows a second.")] = 5_000.0,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Then the small queries as plain Structured Streaming.")
+    ] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Let the rows come through a real Kafka broker.")
+    ] = False,
+    engine: Annotated[str, typer.Option(help="Where it runs: spark or threads.")] = "spark",
     policy: PolicyName = policies.DEFAULT,
     workers: WorkerCount = None,
 ) -> None:
-    """Run the five TPCx-BB queries together over generated clicks and sales, and show what they did.
+    """Run a live shop: five TPCx-BB queries and forty small ones over one stream, tight and loose.
 
-    Example: `headgate demo --rows 2000000 --workers 2`
+    Example: `headgate demo --seconds 30 --compare`
     """
-    with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
-        console.print(f"Generating {rows:,} clicks and {rows:,} store sales …")
-        _generate(Path(folder), rows, seed=0)
-        last: dict[str, pa.RecordBatch] = {}
-        sink = to_function(last.__setitem__)
-        app = load_example("tpcx_bb/all").build(folder, dict.fromkeys(_QUESTIONS, sink))
-        console.print(
-            "Five queries over them, one scheduler, one process; "
-            "files are read as fast as the queries take them.\n"
-        )
-        _run(app, Threads(), policy, workers, "drained")
-        _answers(last)
-
-
-_QUESTIONS = {
-    "q1": "pairs of items sold together, in the last hour",
-    "q2": "products viewed together in a session",
-    "q3": "items viewed before a purchase",
-    "q4": "pages visited by those who leave a full cart, by hour",
-    "q15": "categories with flat or declining sales",
-}
-
-
-def _answers(last: dict[str, pa.RecordBatch]) -> None:
-    """The first results of every query's newest period, so that one sees answers and not only figures."""
-    for query, question in _QUESTIONS.items():
-        console.print(f"\n[bold]{query}[/]: {question}")
-        batch = last.get(query)
-        if batch is None:
-            console.print("  (no results)")
-            continue
-        newest = batch.filter(pc.equal(batch.column("window_end"), pc.max(batch.column("window_end"))))
-        for row in newest.slice(0, 3).to_pylist():
-            del row["window_start"]
-            console.print(
-                "  " + ", ".join(f"{name} {_plain(value)}" for name, value in row.items()), highlight=False
-            )
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers)
 
 
 @cli.command()

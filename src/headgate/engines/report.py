@@ -218,6 +218,10 @@ class Report:
     boxes: dict[str, BoxReport]
     overhead: Overhead
     trace: Trace
+    steps: int = 0
+    """Spark jobs that were committed."""
+    step_seconds: dict[str, float] = field(default_factory=dict)
+    """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
 
     @property
     def throughput(self) -> float:

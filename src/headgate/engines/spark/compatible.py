@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.engines.spark.nodes import Nodes
-from headgate.engines.spark.offsets import Offsets
 from headgate.engines.spark.position import Position
 from headgate.errors import RunError
 
@@ -26,7 +25,8 @@ def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, r
             _check_query(query, old, now[query], root)
     for query in [q for q in position.failed if q not in now]:
         del position.failed[query]
-    _place_new(nodes, position, before, now)
+    _place_new(nodes, position, before, now, root)
+    position.forget_others()
 
 
 def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], root: str) -> None:
@@ -42,20 +42,23 @@ def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], roo
                 "schema with schema=."
             )
     current = [source.name for source in nodes.network.sources]
-    if current == names:
-        return
     old = position.offsets
-    if any(own.turns is not None for own in old.sources) and not old.ended:
+    turns = any(own.turns is not None for own in old.sources)
+    live = [source.name for source in nodes.network.sources if source.origin.live]
+    if old.next_serial and turns == bool(live):
+        was = "were all finite" if turns else "were followed as they grew"
+        now = f"'{live[0]}' is followed" if live else "all are finite"
         raise RunError(
-            f"checkpoint '{root}': its finite sources take turns ({', '.join(names)}), so none can be added "
-            f"or removed (now: {', '.join(current)}). Start with a new checkpoint."
+            f"checkpoint '{root}': its sources {was}, and now {now}; their rows had another order. Give "
+            "them their old follow=, or start with a new checkpoint."
         )
-    offsets = Offsets(len(current))
-    offsets.next_serial = old.next_serial
-    for place, name in enumerate(current):
-        if name in names:
-            offsets.sources[place] = old.sources[names.index(name)]
-    position.offsets = offsets
+    added = [name for name in current if name not in names]
+    if turns and added:
+        raise RunError(
+            f"checkpoint '{root}': its finite sources take turns ({', '.join(names)}), so '{added[0]}' cannot "
+            "join them now. Start with a new checkpoint."
+        )
+    position.renumber(current)
 
 
 def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str) -> None:
@@ -77,23 +80,44 @@ def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str
     )
 
 
-def _place_new(nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """A changed stateless query goes on where it was; a new one starts where it was told to."""
+def _place_new(
+    nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any], root: str
+) -> None:
+    """A changed stateless query goes on where it was; a new one starts with the oldest rows still known.
+
+    Behind a box that another query has driven on already, that is where the box stands.
+    """
     known = {box["key"] for old in before["queries"].values() for box in old["boxes"]}
     known |= {old["outlet"] for old in before["queries"].values()}
     earliest = min((own.serials[0] for own in position.offsets.sources if own.serials), default=0)
     for outlet in nodes.outlets:
-        start = earliest
-        if outlet.name in before["queries"]:
-            start = (
-                position.nodes[before["queries"][outlet.name]["outlet"]].cursor
-                if (before["queries"][outlet.name]["outlet"] in position.nodes)
-                else earliest
-            )
-        for node in nodes.all:
-            if outlet.name in node.queries and node.key not in known:
-                own = position.nodes[node.key]
-                own.cursor = max(own.cursor, start)
+        old = before["queries"].get(outlet.name)
+        mine = [node for node in nodes.all if outlet.name in node.queries]
+        fresh = [node for node in mine if node.key not in known]
+        if not fresh:
+            continue
+        if old is None:
+            start = max([earliest, *(position.nodes[node.key].cursor for node in mine if node.key in known)])
+        else:
+            start = position.nodes[old["outlet"]].cursor
+            _check_nothing_between(outlet.name, position, old, start, root)
+        for node in fresh:
+            own = position.nodes[node.key]
+            own.cursor = max(own.cursor, start)
+
+
+def _check_nothing_between(
+    query: str, position: Position, old: dict[str, Any], start: int, root: str
+) -> None:
+    """Rows half-way through a changed query are neither the old one's nor the new one's."""
+    keys = [old["outlet"], *(box["key"] for box in old["boxes"])]
+    waiting = any(file for key in keys for queue in position.nodes[key].queues for file in queue)
+    if waiting or any(position.nodes[key].cursor != start for key in keys):
+        raise RunError(
+            f"checkpoint '{root}': query '{query}' has changed while rows were half-way through it. Let the "
+            "old one run until it is done, give the changed query another name, or start with a new "
+            "checkpoint."
+        )
 
 
 def _columns(schema: list[list[str]]) -> str:

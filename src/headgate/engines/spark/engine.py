@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import heapq
 import itertools
@@ -19,7 +20,7 @@ from headgate.engines.report import Report
 from headgate.engines.spark import session as sessions
 from headgate.engines.spark.compatible import carry_over
 from headgate.engines.spark.handlers import handlers
-from headgate.engines.spark.jobs import Jobs
+from headgate.engines.spark.jobs import Jobs, warm_up
 from headgate.engines.spark.log import Log
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.offsets import Extent
@@ -28,7 +29,7 @@ from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import publish, wrapped
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.storage import Storage, storage
-from headgate.engines.spark.ways import packages, way_in, way_out
+from headgate.engines.spark.ways import connectors, way_in, way_out
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network
@@ -89,11 +90,13 @@ class Spark(Engine):
         place = storage(folder, durable=kept)
         place.prepare()
         try:
-            options = packages(network) | self.options
-            session = self.session or sessions.open_session(self.master, network.name, options)
-            if not _is_local(session):
+            session = self.session or sessions.open_session(
+                self.master, network.name, self.options, lambda: connectors(network)
+            )
+            if not sessions.is_local(session):
                 ship_package(session)
             cores = sessions.parallelism(session)
+            warm_up(session, cores)
             count = policy.workers(len(network.boxes), workers or self.workers or cores)
             run = _Run(self, network, policy, session, place, cores, count, until, limit, progress, seed)
             return run.run()
@@ -125,16 +128,22 @@ class _Run:
         self.log = Log(place)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
         carry_over(self.nodes, self.position, start, place.root)
-        for record in self.log.to_publish:
-            publish(record.get("files", ()))
+        for number, files in list(self.log.unpublished.items()):
+            publish(files)
+            self.log.published(number)
         self.resumed = set() if start is None else set(start["pipeline"]["queries"])
         self.now = time.time
         self.begin = time.time()
         self.position.clock = self.position.clock or self.begin
+        offsets = self.position.offsets
+        if not offsets.ended:
+            # Where a source had failed, the others' queries may have passed the end, and its serial.
+            cursors = [own.cursor for own in self.position.nodes.values()]
+            offsets.next_serial = max(offsets.next_serial, *cursors)
         self.lock = threading.RLock()
         self.alarm = threading.Condition(self.lock)
         """Somebody waits for time, or for a step to be committed."""
-        self.stopping = False
+        self.stopping = self.opened = False
         self.over = threading.Event()
         self.crash: BaseException | None = None
         self._timers: list[tuple[float, int, str]] = []
@@ -147,12 +156,17 @@ class _Run:
             source.resume(self.position.sources.get(source.source.name), own.rows)
         self.pending: list[tuple[int, Extent]] = []
         """Admitted and not yet logged."""
+        self.broken: set[int] = set()
+        """Sources that have failed."""
+        self.memories: dict[str, Any] = {}
+        """What each source remembers of what was admitted; it may have looked further meanwhile."""
         self.start_record = {
             "kind": "start",
             "app": network.name,
             "clock": self.position.clock,
             "pipeline": self.nodes.describe(),
             "buckets": engine.buckets,
+            "next": offsets.next_serial,
             # Whoever starts the application again has seen to what had failed.
             "failed": dict.fromkeys(self.position.failed),
         }
@@ -179,6 +193,7 @@ class _Run:
             durable=place.durable,
             pipeline=self.pipeline,
             framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
+            buckets=engine.buckets,
             timer=time.perf_counter,
         )
 
@@ -220,13 +235,15 @@ class _Run:
                     self._wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
+        except BaseException as error:
+            self.crash = self.crash or error
         finally:
             self.stop()
             self.workers.join()
             if feeder.ident is not None:
                 feeder.join()
             seconds = self.seconds()
-            self._close()
+            self.guard(self._close)
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
@@ -243,37 +260,44 @@ class _Run:
 
     def _open(self) -> None:
         """Log the start, which also claims the checkpoint; open sinks and finite sources."""
-        now = time.time()
         if not any(source.source.origin.live for source in self.sources) and not self.position.offsets.ended:
-            self._admit_finite(now)
+            self._admit_finite(time.time())
         with self.lock:
             self.log.append(self.start_record)
             self.position.buckets = self.engine.buckets
+            self.opened = True
+        self._clean()
         for node in self.nodes.outlets:
             try:
                 self.outlets[node.place].open(node.name in self.resumed)
             except Exception as error:
                 self.stop_query(node.name, wrapped(node.name, error))
+        for place, source in enumerate(self.sources):
+            why = self.position.unread.get(source.source.name)
+            if why is not None:
+                again = " That was when this checkpoint began; start with a new one." if self.resumed else ""
+                self.fail_source(place, SourceError(why + again))
         with self.lock:
             self.runtime.settle()
 
     def _admit_finite(self, now: float) -> None:
         """Finite sources take turns; how many rows each has is known from the start."""
         extents: list[list[Extent]] = []
-        failed: dict[int, HeadgateError] = {}
-        for place, source in enumerate(self.sources):
+        for source in self.sources:
             own: list[Extent] = []
             try:
                 while not source.ended:
                     own += source.poll(now, self.position.clock)
             except Exception as error:
-                failed[place] = _source_error(source, error)
+                # The others take their turns without it, so it could not join them later.
+                own, why = [], str(_source_error(source, error))
+                self.position.unread[source.source.name] = why
             extents.append(own)
         self.position.offsets.take_turns(extents)
         self.start_record["offsets"] = self.position.offsets.to_data()
         self.start_record["sources"] = {s.source.name: s.memory for s in self.sources}
-        for place, why in failed.items():
-            self.fail_source(place, why)
+        self.start_record["unread"] = self.position.unread
+        self.start_record["next"] = self.position.offsets.next_serial
 
     def _wait(self) -> None:
         """Until it is over: fire timers, show progress, keep the deadline."""
@@ -327,7 +351,7 @@ class _Run:
 
     def _close(self) -> None:
         with self.lock:
-            if self.crash is None:
+            if self.crash is None and self.opened:
                 cursors = {
                     key: {"cursor": own.cursor} for key, own in self.position.nodes.items() if own.cursor
                 }
@@ -347,11 +371,11 @@ class _Run:
 
     # --- the log ------------------------------------------------------------------------------------
 
-    def log_record(self, record: dict[str, Any]) -> None:
-        """Lock held: make a record durable, with what was admitted since the last one."""
+    def log_record(self, record: dict[str, Any]) -> int:
+        """Lock held: make a record durable, with what was admitted since the last one; its number."""
         if self.pending:
             record["admitted"] = [[place, [e.unit, e.first, e.rows, e.arrival]] for place, e in self.pending]
-            record["sources"] = {s.source.name: s.memory for s in self.sources}
+            record["sources"] = self.memories
         offsets = self.position.offsets
         if any(s.ended for s in self.sources):
             record["ended"] = {
@@ -359,13 +383,16 @@ class _Run:
                 for place, own in enumerate(offsets.sources)
                 if own.ended_at is not None
             }
-            record["all_ended"] = offsets.ended
-        self.log.append(record)
+            record["all_ended"] = offsets.ended and not offsets.broken
+        number = self.log.append(record)
+        self.position.sources |= record.get("sources", {})
         self.pending = []
+        return number
 
     def committed(self, record: dict[str, Any]) -> None:
         """Lock held: the position takes in what the log now says."""
-        garbage = self.position.apply({**record, "admitted": ()})
+        ended = self.position.offsets.ended
+        garbage = self.position.apply({**record, "admitted": (), "all_ended": ended})
         for name in garbage:
             self.storage.remove(name)
         low = min((live.taken for live in self.runtime.live), default=0)
@@ -373,7 +400,7 @@ class _Run:
         for own in self.position.offsets.sources:
             own.forget(low)
         if self.log.due:
-            self.log.compact(self.position, self.start_record, self.network.name, [])
+            self.log.compact(self.position, self.start_record, self.network.name)
         if self.runtime.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
             self._clean()
 
@@ -382,8 +409,8 @@ class _Run:
         for outlet in self.outlets.values():
             outlet.prune(time.time())
         used = self.position.files()
-        oldest = min(self.runtime.under_way, default=self.position.step)
-        for folder in ("states", "queues"):
+        oldest = min(self.runtime.under_way, default=self.position.step + 1)
+        for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 if f"{folder}/{name}" not in used and int(name[:9]) < oldest:
                     self.storage.remove(f"{folder}/{name}")
@@ -391,6 +418,9 @@ class _Run:
         for name in self.storage.names("spool"):
             if f"spool:spool/{name}" not in units and not self.pending:
                 self.storage.remove(f"spool/{name}")
+        for name in self.storage.names("pipelines"):
+            if name != self.pipeline:
+                self.storage.remove(f"pipelines/{name}")
 
     def stop_query(self, query: str, error: HeadgateError) -> None:
         """Stop a query with its error, and remember that."""
@@ -421,7 +451,9 @@ class _Run:
                     for extent in extents:
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
-                    if source.ended and own.ended_at is None:
+                    if extents:
+                        self.memories[source.source.name] = copy.deepcopy(source.memory)
+                    if source.ended and own.ended_at is None and place not in self.broken:
                         own.ended_at = offsets.next_serial
                     idle_after = source.source.idle_after
                     if extents:
@@ -457,6 +489,8 @@ class _Run:
     def fail_source(self, place: int, error: HeadgateError) -> None:
         """A source that cannot be read stops the queries that need it."""
         self.sources[place].ended = True
+        self.position.offsets.broken = self.position.offsets.sources[place].turns is None
+        self.broken.add(place)
         source = self.network.sources[place]
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
@@ -469,11 +503,3 @@ def _source_error(source: OffsetSource, error: Exception) -> HeadgateError:
     found = SourceError(f"Source '{source.source.name}' failed: {type(error).__name__}: {error}")
     found.__cause__ = error
     return found
-
-
-def _is_local(session: Any) -> bool:
-    """Whether tasks run on this machine, with this Python, where the package is."""
-    try:
-        return bool(session.sparkContext.master.startswith("local"))
-    except Exception:
-        return False

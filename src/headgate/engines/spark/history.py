@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.engines.spark.session import require_java
+from headgate.engines.spark.session import existing, require_java
 from headgate.errors import HeadgateError, nearest
 
 COMMITTED = "part-*.parquet"
@@ -123,9 +123,9 @@ def _first_line(text: str) -> str:
 
 def _session() -> SparkSession:
     """A session with views of its own: of the Spark of this process, or else of a local and quiet one."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active.newSession()
+    found: SparkSession | None = existing()
+    if found is not None:
+        return found.newSession()
     require_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder: Any = SparkSession.builder.appName("headgate query").master("local[*]")

@@ -7,18 +7,30 @@ a step has to do is in the slot's work order, which its tasks read.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from headgate.engines.spark.lanes import GroupStage, ShardStage, SliceStage
 from headgate.engines.spark.offsets import Piece
+from headgate.engines.spark.session import is_connect
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.storage import Storage
-from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect
+from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect, load_pipelines
 from headgate.engines.spark.work import TaskResult, WorkOrder
-from headgate.errors import RunError
+from headgate.errors import HeadgateError, RunError
 
 SHUFFLE_ROWS = 100_000
 """Rows from which on reading partitions in parallel pays for bringing them together."""
+
+
+class SourceFailed(HeadgateError):
+    """A step failed because a connector cannot read a source, ``place``; ``why`` says it to the user."""
+
+    def __init__(self, place: int, why: HeadgateError) -> None:
+        super().__init__(str(why))
+        self.place, self.why = place, why
 
 
 class Jobs:
@@ -29,31 +41,57 @@ class Jobs:
         self._storage = storage
         self._app = app
         self._frames: dict[tuple[int, int], Any] = {}
-        self._context = _context(session)
+        self._connect = is_connect(session)
 
     def run(
         self, slot: int, order: WorkOrder, description: str, sources: Sequence[OffsetSource]
     ) -> list[TaskResult]:
         """Run a step's tasks; what they say, by slice."""
         self._storage.replace(f"slots/{slot}", pickle.dumps(order, protocol=5))
-        tasks = len(order.slices)
-        if self._context is not None:
-            self._context.setJobDescription(description)
         pieces = {place: found for place, found in order.pieces[0].items() if place in order.framed and found}
-        frame = self._framed(slot, pieces, sources) if pieces else self._frame(slot, tasks)
-        rows = frame.toArrow().column("payload").to_pylist()
+        with self._named(order, description):
+            try:
+                frame = self._framed(slot, pieces, sources) if pieces else self._frame(slot, order)
+                rows = frame.toArrow().column("payload").to_pylist()
+            except Exception as error:
+                for place, found in pieces.items():
+                    why = sources[place].explain(found, error)
+                    if why is not None:
+                        raise SourceFailed(place, why) from error
+                raise
         results = collect(rows)
-        if len(results) != tasks or any(r.attempt != order.attempt for r in results):
-            raise RunError(f"{len(results)} of {tasks} tasks of step {order.step} answered.")
+        if len(results) != _answers(order) or any(r.attempt != order.attempt for r in results):
+            raise RunError(f"{len(results)} of {_answers(order)} tasks of step {order.step} answered.")
         return results
 
-    def _frame(self, slot: int, tasks: int) -> Any:
-        frame = self._frames.get((slot, tasks))
-        if frame is None:
-            task = StepTask(self._storage.root, str(slot))
-            frame = self._session.range(0, tasks, 1, tasks).mapInArrow(task, SCHEMA)
-            self._frames[slot, tasks] = frame
-        return frame
+    @contextmanager
+    def _named(self, order: WorkOrder, description: str) -> Iterator[None]:
+        """Name the jobs of this thread: Spark's UI shows the description, Connect's the tag."""
+        if not self._connect:
+            self._session.sparkContext.setJobDescription(description)
+            yield
+            return
+        tag = f"headgate {self._app} step {order.step}".replace(",", " ")
+        self._session.addTag(tag)
+        try:
+            yield
+        finally:
+            self._session.removeTag(tag)
+
+    def _frame(self, slot: int, order: WorkOrder) -> Any:
+        lanes = order.lanes
+        slices, given = len(order.slices), (self._storage.root, str(slot))
+        tasks = self._session.range(0, slices, 1, slices)
+        if lanes is None:
+            frame = self._frames.get((slot, slices))
+            if frame is None:
+                frame = self._frames[slot, slices] = tasks.mapInArrow(StepTask(*given), SCHEMA)
+            return frame
+        # Never twice: Spark would take what was shuffled the first time for the answer.
+        frame = tasks.mapInArrow(SliceStage(*given), SCHEMA)
+        if lanes.split:
+            frame = frame.repartitionById(lanes.count, "task").mapInArrow(ShardStage(*given), SCHEMA)
+        return frame.repartitionById(lanes.count, "task").mapInArrow(GroupStage(*given), SCHEMA)
 
     def _framed(self, slot: int, pieces: dict[int, list[Piece]], sources: Sequence[OffsetSource]) -> Any:
         """A step that connectors read for: their packets come together in one task."""
@@ -66,9 +104,18 @@ class Jobs:
         return together.mapInArrow(FramedTask(self._storage.root, str(slot)), SCHEMA)
 
 
-def _context(session: Any) -> Any:
-    """The classic session's context, which can name jobs in Spark's UI; Connect has none."""
-    try:
-        return session.sparkContext
-    except Exception:
-        return None
+_warm: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def warm_up(session: Any, tasks: int) -> None:
+    """Start the Python workers before the first tuple waits for them; they stay for the session."""
+    if session not in _warm:
+        session.range(0, tasks, 1, tasks).mapInArrow(load_pipelines, SCHEMA).toArrow()
+        _warm.add(session)
+
+
+def _answers(order: WorkOrder) -> int:
+    """How many tasks say something."""
+    if order.lanes is None:
+        return len(order.slices)
+    return len(order.slices) + order.lanes.count * (2 if order.lanes.split else 1)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.engines.sources.batches import BatchSource
+from headgate.engines.sources.kafka import KafkaSource
 from headgate.graph.expressions import Expression
 from headgate.graph.network import Arrow, Network, Output, Source
 from headgate.graph.operator import Kind, Operator
@@ -46,6 +47,8 @@ class Node:
     ports: tuple[tuple[int, ...], ...]
     """For each port, the places of its arrows in ``feeds``."""
     queries: tuple[str, ...]
+    refuses: bool = False
+    """An outlet right behind a source that may have bad rows: these leave it as a box's would."""
     slices: bool = True
     """No state here nor upstream: its work can be cut anywhere, and trains may overlap."""
 
@@ -56,9 +59,9 @@ class Node:
     @property
     def outputs(self) -> list[Feed]:
         """The arrows out of a box, that of its bad rows last."""
-        return (
-            [Feed(False, self.place, output) for output in range(letters(self) + 1)] if self.operator else []
-        )
+        if self.operator is None and not self.refuses:
+            return []
+        return [Feed(False, self.place, output) for output in range(letters(self) + 1)]
 
     def __getstate__(self) -> dict[str, Any]:
         """A task gets no sink: it may hold the user's program."""
@@ -76,6 +79,7 @@ class Nodes:
     def __init__(self, network: Network) -> None:
         self.network: Any = network
         self.sources = [(s.schema, s.origin) for s in network.sources]
+        self.source_names = [s.name for s in network.sources]
         self._sources: Any = {source: place for place, source in enumerate(network.sources)}
         self.all: list[Node] = []
         seen: dict[str, int] = {}
@@ -91,9 +95,15 @@ class Nodes:
             self.all.append(node)
         for output in network.outputs:
             self._outlet(output, *self._feeds((output.port,)), seen)
+            kafka = [
+                f
+                for f in self.all[-1].feeds
+                if f.source and isinstance(self.sources[f.place][1], KafkaSource)
+            ]
+            self.all[-1].refuses = network.dead_letter is not None and bool(kafka)
         if network.dead_letter is not None:
             # Bad rows leave a box by one more output.
-            feeds = tuple(Feed(False, node.place, letters(node)) for node in self.all)[: len(network.boxes)]
+            feeds = tuple(node.outputs[-1] for node in self.all if node.outputs)
             self._outlet(network.dead_letter, feeds, (tuple(range(len(feeds))),), seen)
         self.boxes = self.all[: len(network.boxes)]
         self.outlets = self.all[len(network.boxes) :]

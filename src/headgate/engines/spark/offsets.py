@@ -165,6 +165,8 @@ class Offsets:
         self.next_serial = 0
         self.ended = False
         """No source will bring anything more."""
+        self.broken = False
+        """A source has failed: it brings nothing more in this run, but the next one may find it mended."""
 
     def take_turns(self, extents: Sequence[Sequence[Extent]]) -> None:
         """Admit finite sources, all of them at once."""
@@ -191,7 +193,7 @@ class Offsets:
     def to_data(self) -> dict[str, Any]:
         return {
             "next": self.next_serial,
-            "ended": self.ended,
+            "ended": self.ended and not self.broken,
             "sources": [
                 {
                     "rows": own.rows,
@@ -199,7 +201,9 @@ class Offsets:
                         [e.unit, e.first, e.rows, e.arrival, start, serial]
                         for e, start, serial in zip(own.extents, own.starts, own.serials, strict=True)
                     ],
-                    "turns": [list(own.turns.totals), own.turns.length] if own.turns is not None else None,
+                    "turns": [own.turns.place, list(own.turns.totals), own.turns.length]
+                    if own.turns
+                    else None,
                     "ended_at": own.ended_at,
                 }
                 for own in self.sources
@@ -210,10 +214,10 @@ class Offsets:
     def of_data(data: dict[str, Any]) -> Offsets:
         offsets = Offsets(len(data["sources"]))
         offsets.next_serial, offsets.ended = data["next"], data["ended"]
-        for place, (own, given) in enumerate(zip(offsets.sources, data["sources"], strict=True)):
+        for own, given in zip(offsets.sources, data["sources"], strict=True):
             own.rows, own.ended_at = given["rows"], given["ended_at"]
             if given["turns"] is not None:
-                totals, length = given["turns"]
+                place, totals, length = given["turns"]
                 own.turns = Turns(place, tuple(totals), length)
             for unit, first, rows, arrival, start, serial in given["extents"]:
                 own.extents.append(Extent(unit, first, rows, arrival))

@@ -73,23 +73,50 @@ class Position:
     """The whole run's."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self.offsets = Offsets(len(nodes.network.sources))
-        self.nodes = {node.key: NodePosition(queues=[[] for _ in node.feeds]) for node in nodes.all}
+        self.names = [source.name for source in nodes.network.sources]
+        """Of the sources, by number."""
+        self.offsets = Offsets(len(self.names))
+        self._arrows = {node.key: len(node.feeds) for node in nodes.all}
+        self.nodes = {key: self._new(key) for key in self._arrows}
+        """By key; during recovery also nodes that only an earlier pipeline had."""
         self.sources: dict[str, Any] = {}
         """What each source remembers, by name."""
         self.step = 0
         """The highest step number used."""
         self.failed: dict[str, str] = {}
         """Queries that were stopped, and why."""
+        self.unread: dict[str, str] = {}
+        """Finite sources that could not be read when the others began to take turns, and why."""
         self.buckets = 0
         self.clock = 0.0
         """When the application first started, seconds since the epoch: generated sources count from it."""
+
+    def _new(self, key: str) -> NodePosition:
+        return NodePosition(queues=[[] for _ in range(self._arrows.get(key, 0))])
+
+    def forget_others(self) -> None:
+        """Drop what is known of nodes that this pipeline does not have."""
+        self.nodes = {key: self.nodes[key] for key in self._arrows}
+
+    def renumber(self, names: list[str]) -> None:
+        """Another pipeline numbers its sources in another way, and may have others."""
+        if names == self.names:
+            return
+        old, offsets = self.offsets, Offsets(len(names))
+        offsets.next_serial = old.next_serial
+        offsets.ended = old.ended and set(names) <= set(self.names)
+        for place, name in enumerate(names):
+            if name in self.names:
+                offsets.sources[place] = old.sources[self.names.index(name)]
+        self.names, self.offsets = names, offsets
 
     # --- records ------------------------------------------------------------------------------------
 
     def apply(self, record: Data) -> list[str]:
         """Take a record in; returns names of files that nothing refers to any more."""
         garbage: list[str] = []
+        if record["kind"] == "start":
+            self._start(record["pipeline"])
         for place, extent in record.get("admitted", ()):
             self.offsets.admit(place, Extent(*extent))
         if "offsets" in record:
@@ -101,6 +128,8 @@ class Position:
         self.step = max(self.step, record.get("step", 0))
         self.clock = record.get("clock", self.clock)
         self.buckets = record.get("buckets", self.buckets)
+        self.unread = record.get("unread", self.unread)
+        self.offsets.next_serial = record.get("next", self.offsets.next_serial)
         if record["kind"] == "step":
             for key, change in record["nodes"].items():
                 garbage += self._apply_node(key, change)
@@ -111,16 +140,29 @@ class Position:
                 self.failed[query] = error
         return garbage
 
+    def _start(self, pipeline: Data) -> None:
+        """A run begins: a node that it does not have was removed, and begins anew if it ever comes back."""
+        self.renumber([source["name"] for source in pipeline["sources"]])
+        known = {query["outlet"] for query in pipeline["queries"].values()}
+        known |= {box["key"] for query in pipeline["queries"].values() for box in query["boxes"]}
+        for key in [key for key in self.nodes if key not in known]:
+            if key in self._arrows:
+                self.nodes[key] = self._new(key)
+            else:
+                del self.nodes[key]
+
     def _apply_node(self, key: str, change: Data) -> list[str]:
         own = self.nodes.get(key)
-        if own is None:  # of a query that has been removed since
-            return []
+        if own is None:  # of a query that may have been removed or changed since
+            own = self.nodes[key] = self._new(key)
         own.cursor = change.get("cursor", own.cursor)
         own.late += change.get("late", 0)
         own.rows_in += change.get("in", 0)
         own.rows_out += change.get("out", 0)
         garbage = []
         for arrow, files in change.get("queued", {}).items():
+            while len(own.queues) <= int(arrow):
+                own.queues.append([])
             own.queues[int(arrow)] += [
                 QueueFile(**{**f, "cuts": [tuple(c) for c in f["cuts"]]}) for f in files
             ]
@@ -129,11 +171,9 @@ class Position:
                 garbage.append(queue.pop(0).name)
         if "version" in change:
             own.version = change["version"]
-            for given in change["state"]:
-                part = StatePart(**given)
-                if part.full:
-                    own.state = [p for p in own.state if not _inside(p, part)]
-                own.state.append(part)
+            parts = [StatePart(**given) for given in change["state"]]
+            # All shards are written as a whole together, so what was before is no longer needed.
+            own.state = parts if all(part.full for part in parts) else own.state + parts
         return garbage
 
     def files(self) -> set[str]:
@@ -148,23 +188,23 @@ class Position:
 
     def to_data(self) -> Data:
         return {
+            "names": self.names,
             "offsets": self.offsets.to_data(),
             "sources": self.sources,
             "step": self.step,
             "failed": self.failed,
+            "unread": self.unread,
             "buckets": self.buckets,
             "clock": self.clock,
             "nodes": {key: asdict(own) for key, own in self.nodes.items()},
         }
 
     def load(self, data: Data) -> None:
-        self.offsets = Offsets.of_data(data["offsets"])
+        self.names, self.offsets = data["names"], Offsets.of_data(data["offsets"])
         self.sources, self.step, self.failed = data["sources"], data["step"], data["failed"]
-        self.buckets, self.clock = data["buckets"], data["clock"]
+        self.buckets, self.clock, self.unread = data["buckets"], data["clock"], data["unread"]
         for key, given in data["nodes"].items():
-            own = self.nodes.get(key)
-            if own is None:
-                continue
+            own = self.nodes.setdefault(key, NodePosition())
             own.cursor, own.version, own.late = given["cursor"], given["version"], given["late"]
             own.rows_in, own.rows_out = given["rows_in"], given["rows_out"]
             own.queues = [
@@ -172,11 +212,3 @@ class Position:
                 for queue in given["queues"]
             ]
             own.state = [StatePart(**part) for part in given["state"]]
-
-
-def _inside(part: StatePart, whole: StatePart) -> bool:
-    """Whether all keys of ``part`` are keys of ``whole``."""
-    return (
-        part.low * whole.buckets >= whole.low * part.buckets
-        and part.high * whole.buckets <= whole.high * part.buckets
-    )

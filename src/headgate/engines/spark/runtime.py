@@ -19,8 +19,10 @@ import numpy as np
 from headgate.engines.report import BoxCall, BoxReport, Overhead, QueryReport, Report, Trace
 from headgate.engines.runtime import Host
 from headgate.engines.spark.nodes import Node, Nodes
+from headgate.engines.spark.placement import ranges, share_out
 from headgate.engines.spark.position import Position
-from headgate.engines.spark.work import BoxCost, Member, TaskResult, WorkOrder
+from headgate.engines.spark.states import covers
+from headgate.engines.spark.work import BoxCost, Lanes, Member, TaskResult, WorkOrder
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker
@@ -45,6 +47,8 @@ BUDGET = 0.25
 """Seconds that a step is predicted to take at most: jobs are not preempted."""
 SLICE = 0.06
 """Seconds of work for which another task pays."""
+SHUFFLE = 0.15
+"""Seconds that it takes to bring packets to other tasks, beside starting the job."""
 FIRST_ROWS = 65_536
 """Rows of a box's first call, whose cost is not known."""
 QUEUE_ROWS = 1 << 20
@@ -63,6 +67,8 @@ class LiveNode:
     steps: deque[Step] = field(default_factory=deque)
     """Steps under way, in the order in which they must commit."""
     stopped: bool = False
+    shards: int = 1
+    """How many shards its state is kept in."""
     report: QueryReport | None = None
     markers: list[Marker] = field(default_factory=list)
     restarts: int = 0
@@ -78,6 +84,8 @@ class Step:
     members: dict[int, Member]
     predicted: float
     tuples: dict[int, int] = field(default_factory=dict)
+    repeats: list[int] = field(default_factory=list)
+    """The step that an earlier run announced under another number."""
     void: bool = False
     """A step before it failed, so what this one was given never was."""
 
@@ -104,6 +112,7 @@ class SparkRuntime:
         durable: bool,
         pipeline: str,
         framed: frozenset[int],
+        buckets: int,
         timer: Callable[[], float],
     ) -> None:
         self.nodes, self.position, self.policy, self.host = nodes, position, policy, host
@@ -116,11 +125,14 @@ class SparkRuntime:
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
         self._root, self._durable, self._pipeline, self._timer = root, durable, pipeline, timer
         self._framed = framed
+        self._buckets = buckets
+        for live in self.live:
+            live.shards = max(1, len({covers(part) for part in position.nodes[live.node.key].state}))
         self.idle_sources: set[int] = set()
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self._predicted = 0.0
-        self.breakdown: dict[str, float] = {}
+        self.step_seconds: dict[str, float] = {}
         self._has_finish = [
             node.operator is not None and type(node.operator).finish is not Operator.finish
             for node in nodes.all
@@ -306,11 +318,14 @@ class SparkRuntime:
     def repeat(self, intent: dict[str, Any], now: float) -> Step | None:
         """The step that an earlier run announced and did not commit: exactly its ranges."""
         members = {}
-        for key, (low, high) in intent["nodes"].items():
+        for key, (low, high, end) in intent["nodes"].items():
             node = self.nodes.by_key.get(key)
             if node is not None and self.live[node.place].taken == low:
-                members[node.place] = Member(low, high)
-        return self._reserve(0, members, now, outlets=False) if members else None
+                members[node.place] = Member(low, high, end=end)
+        step = self._reserve(0, members, now, outlets=False) if members else None
+        if step is not None:
+            step.repeats = [intent["step"]]
+        return step
 
     def _wanted(self, call: Call) -> int:
         entry = self.catalog.boxes[call.box]
@@ -366,6 +381,7 @@ class SparkRuntime:
                     members[outlet.place] = member
         if not members:
             return None
+        count, lanes = self._lanes(members)
         tuples = {}
         for place, member in members.items():
             node = self.nodes.all[place]
@@ -373,7 +389,7 @@ class SparkRuntime:
             self._fill(node, member)
         low = min(m.low for m in members.values())
         high = max(m.high for m in members.values())
-        slices = self._slices(members, low, high)
+        slices = self._slices(members, low, high, count)
         order = WorkOrder(
             self.position.step + 1,
             uuid.uuid4().hex[:8],
@@ -385,6 +401,7 @@ class SparkRuntime:
             slices,
             [self._pieces(members, *part) for part in slices],
             framed=self._framed,
+            lanes=lanes if len(slices) > 1 else None,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
         )
         self.position.step += 1
@@ -408,10 +425,13 @@ class SparkRuntime:
                 member.queues[arrow] = names
         if not node.stateful:
             return
-        member.state, member.version = list(own.state), own.version
+        member.state, member.buckets = list(own.state), self._buckets
+        member.shards = ranges(self.live[node.place].shards, self._buckets)
+        wanted = {(*shard, self._buckets) for shard in member.shards}
         changes = [part.length for part in own.state if not part.full]
         base = sum(part.length for part in own.state if part.full)
-        member.full = not own.state or len(changes) >= LONGEST_CHAIN or sum(changes) > 4 * base + 65_536
+        member.full = {covers(part) for part in own.state} != wanted
+        member.full |= len(changes) >= LONGEST_CHAIN * len(member.shards) or sum(changes) > 4 * base + 65_536
         if len(node.ports) > 1:
             self._time_holders(node, member)
 
@@ -433,13 +453,28 @@ class SparkRuntime:
         sources = network.sources_of(network.boxes[node.place].ports[port])
         return [place for place, source in enumerate(network.sources) if source in sources]
 
-    def _slices(self, members: dict[int, Member], low: int, high: int) -> list[tuple[int, int]]:
-        count = 1
-        framed = any(f.source and f.place in self._framed for p in members for f in self.nodes.all[p].feeds)
-        if not framed and all(self.nodes.all[place].slices for place in members):
-            count = max(1, min(self.cores, ceil(self._predicted / SLICE), high - low))
-        cuts = np.linspace(low, high, count + 1).astype(np.int64).tolist()
+    def _slices(self, members: dict[int, Member], low: int, high: int, count: int) -> list[tuple[int, int]]:
+        cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
         return list(pairwise(cuts))
+
+    def _lanes(self, members: dict[int, Member]) -> tuple[int, Lanes | None]:
+        """How many slices a step is cut into, and how it is shared out behind them."""
+        nodes = [self.nodes.all[place] for place in members]
+        framed = any(f.source and f.place in self._framed for node in nodes for f in node.feeds)
+        count = 1 if framed else max(1, min(self.cores, ceil(self._predicted / SLICE)))
+        if count == 1 or all(node.slices for node in nodes):
+            return count, None
+        if self._predicted * (1 - 1 / count) < SHUFFLE:
+            return 1, None
+        weights = {n.place: self._weight(n.place) for n in nodes if n.operator is not None}
+        lanes = share_out(self.nodes, sorted(members), weights, count)
+        for place in lanes.split:
+            self.live[place].shards = count
+        return count, lanes
+
+    def _weight(self, place: int) -> float:
+        entry = self.catalog.boxes[place]
+        return entry.busy / max(entry.calls, 1)
 
     def _pieces(self, members: dict[int, Member], low: int, high: int) -> dict[int, Any]:
         ranges: dict[int, tuple[int, int]] = {}
@@ -454,6 +489,10 @@ class SparkRuntime:
             for place, (start, end) in ranges.items()
             if max(start, low) < min(end, high)
         }
+
+    def spent(self, what: str, seconds: float) -> None:
+        """Lock held: say where a step's time went."""
+        self.step_seconds[what] = self.step_seconds.get(what, 0.0) + seconds
 
     def turn(self, step: Step) -> bool:
         """Whether every step that must be committed before this one has been."""
@@ -479,7 +518,7 @@ class SparkRuntime:
             for (place, arrow), file in result.queued.items():
                 own = nodes.setdefault(self.nodes.all[place].key, {})
                 own.setdefault("queued", {}).setdefault(str(arrow), []).append(_data(file))
-        return {"kind": "step", "step": step.number, "nodes": nodes}
+        return {"kind": "step", "step": step.number, "repeats": step.repeats, "nodes": nodes}
 
     def finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """A step has been committed and the position knows it: tell the policy."""
@@ -487,8 +526,6 @@ class SparkRuntime:
         self.steps_done += 1
         costs: dict[int, BoxCost] = {}
         for result in results:
-            for what, seconds in result.seconds.items():
-                self.breakdown[what] = self.breakdown.get(what, 0.0) + seconds
             for place, cost in result.costs.items():
                 total = costs.setdefault(place, BoxCost())
                 total.tuples_in += cost.tuples_in
@@ -620,6 +657,8 @@ class SparkRuntime:
             },
             overhead=Overhead(self.overhead.worker, self.overhead.storage, self.overhead.scheduler),
             trace=self.trace,
+            steps=self.steps_done,
+            step_seconds=dict(self.step_seconds),
         )
 
 

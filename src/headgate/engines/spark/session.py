@@ -7,11 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headgate.errors import RunError
 
 JAVA = 17
+DEFAULT_MASTER = "local[*]"
+Connectors = Callable[[], Sequence[str]]
 
 SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -30,28 +34,110 @@ SETTINGS = {
 }
 
 
-def open_session(master: str, app: str, options: dict[str, str]) -> Any:
-    """A session on ``master``; one that the process already has is used as it is."""
+def open_session(master: str, app: str, options: Mapping[str, str], connectors: Connectors) -> Any:
+    """A session on ``master``; one that the process already has is used as it is.
+
+    ``connectors`` gives the jars that the application's sources and sinks need; a session that is there
+    already has them or not, which shows when they are used.
+    """
     from pyspark.sql import SparkSession
 
-    if master.startswith("sc://"):
-        return SparkSession.builder.remote(master).getOrCreate()
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    remote = master.startswith("sc://")
+    found = existing()
+    if found is not None:
+        if remote and not is_connect(found):
+            raise RunError(
+                f"Spark(master='{master}'): this process already has a Spark session of its own, and cannot "
+                "have one at a Connect server as well. Stop it first (session.stop()), or leave master= out."
+            )
+        _warn_of_other(master, found)
+        return found
+    if remote:
+        try:
+            return SparkSession.builder.remote(master).getOrCreate()
+        except Exception as error:
+            raise RunError(
+                f"There is no Spark Connect session at {master}: {first_line(error)}. Sessions there need "
+                "pip install 'headgate[connect]' and a server that runs."
+            ) from error
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
-    if "SPARK_SUBMIT" not in os.environ and "spark.master" not in options:
-        builder = builder.master(master)
-    for name, value in (SETTINGS | options).items():
+    given = _submitted()
+    if given is None:
+        builder = builder.master(options.get("spark.master", master))
+    elif master not in (DEFAULT_MASTER, given.get("spark.master")):
+        warnings.warn(
+            f"Spark(master='{master}') is not used: spark-submit has chosen {given.get('spark.master')}.",
+            stacklevel=2,
+        )
+    defaults = {name: value for name, value in SETTINGS.items() if name not in (given or {})}
+    for name, value in with_jars({**defaults, **options}, connectors() if given is None else []).items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        raise RunError(f"Spark could not be started on {master}: {_first_line(error)}") from error
+        raise RunError(f"Spark could not be started on {master}: {first_line(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def existing() -> Any:
+    """The session that this process has already, or None."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    # A thread of its own has no active session, but the process has one by default.
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    stopped = session.is_stopped if is_connect(session) else session.sparkContext._jsc is None
+    return None if stopped else session
+
+
+def is_connect(session: Any) -> bool:
+    """Whether a session is one of Spark Connect's, which has no context in this process."""
+    module = sys.modules.get("pyspark.sql.connect.session")
+    return module is not None and isinstance(session, module.SparkSession)
+
+
+def is_local(session: Any) -> bool:
+    """Whether tasks run on this machine, with this Python, where the package is."""
+    if is_connect(session):
+        return False
+    return bool(re.fullmatch(r"local(\[.*\])?", session.sparkContext.master))
+
+
+def _submitted() -> dict[str, str] | None:
+    """What spark-submit was told, if it started this program; what it was told goes before our settings."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _warn_of_other(master: str, session: Any) -> None:
+    if master == DEFAULT_MASTER or is_connect(session):
+        return
+    own = session.sparkContext.master
+    if own != master:
+        warnings.warn(
+            f"Spark(master='{master}') is not used: this process already has a Spark session on {own}, and "
+            "can have one only. Stop that first (session.stop()) to run elsewhere.",
+            stacklevel=2,
+        )
+
+
+def with_jars(options: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+    """The options with these jars beside those that they name already."""
+    named = [jar for jar in options.get("spark.jars", "").split(",") if jar]
+    # Who names the connector himself has chosen its version.
+    own = any("spark-sql-kafka" in options.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
+    wanted = named + ([] if own else [jar for jar in jars if jar not in named])
+    return {**options, **({"spark.jars": ",".join(wanted)} if wanted else {})}
 
 
 def require_java() -> None:
@@ -73,13 +159,20 @@ def require_java() -> None:
 
 def parallelism(session: Any) -> int:
     """How many tasks can run at once."""
-    try:
+    if not is_connect(session):
         return max(1, int(session.sparkContext.defaultParallelism))
-    except Exception:
-        # Spark Connect does not say; how a range is cut by default does.
-        rows = session.range(0, 10_000).selectExpr("spark_partition_id() AS p").distinct().count()
-        return max(1, int(rows))
+    # Spark Connect does not say; how a range is cut by default does.
+    rows = session.range(0, 10_000).selectExpr("spark_partition_id() AS p").distinct().count()
+    return max(1, int(rows))
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+_BY_CALL = re.compile(r"An error occurred while calling \S+\s*")
+_CLASS = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ")
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark says, without the names of Java's classes, the plan and the stack that follow it."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
+    if len(lines) > 1 and _BY_CALL.fullmatch(lines[0]):
+        del lines[0]
+    return _CLASS.sub("", lines[0], count=1) if lines else type(error).__name__

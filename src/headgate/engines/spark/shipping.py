@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import io
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -11,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import headgate.errors
 from headgate.errors import PipelineError
 
 _PACKAGE = Path(headgate.errors.__file__).parent
+_shipped: WeakSet[Any] = WeakSet()
+"""Sessions whose executors have the package."""
 
 
 def pickled(pipeline: Any) -> bytes:
@@ -58,10 +65,28 @@ def _is_users(module: ModuleType) -> bool:
 
 
 def ship_package(session: Any) -> None:
-    """Send this package to executors, which need not have it installed."""
+    """Send this package to executors, which need not have it installed; once per session.
+
+    The archive stays until this process ends, as executors that start later fetch it then.
+    """
+    if session in _shipped:
+        return
     folder = Path(tempfile.mkdtemp(prefix="headgate-package-"))
-    archive = folder / "headgate.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for path in sorted(_PACKAGE.rglob("*.py")):
-            file.write(path, path.relative_to(_PACKAGE.parent))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    data = _archive()
+    # Named by what is in it: a session that has this version takes no other under the same name.
+    archive = folder / f"headgate-{hashlib.sha256(data).hexdigest()[:12]}.zip"
+    archive.write_bytes(data)
     session.addArtifacts(str(archive), pyfile=True)
+    _shipped.add(session)
+
+
+def _archive() -> bytes:
+    """All modules of the package, the same bytes for the same modules."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            name = zipfile.ZipInfo(path.relative_to(_PACKAGE.parent).as_posix())
+            name.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(name, path.read_bytes())
+    return buffer.getvalue()

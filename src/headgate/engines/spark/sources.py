@@ -21,7 +21,7 @@ from headgate.engines.sources.files import FileSource
 from headgate.engines.sources.rate import RateSource
 from headgate.engines.spark.offsets import Extent, Piece
 from headgate.engines.spark.storage import Storage
-from headgate.errors import SourceError
+from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 
 ARRIVAL = "__arrival"
@@ -61,6 +61,10 @@ class OffsetSource:
     def frame(self, session: Any, pieces: Sequence[Piece]) -> Any:
         """A DataFrame of packed rows, if a connector of Spark's reads them."""
         raise NotImplementedError
+
+    def explain(self, pieces: Sequence[Piece], error: Exception) -> HeadgateError | None:
+        """Why a connector could not read these pieces, if that is what ``error`` comes from."""
+        return None
 
     def close(self) -> None:
         """Give back what it holds."""

@@ -16,20 +16,27 @@ import pyarrow as pa
 from headgate.engines.spark.position import StatePart
 from headgate.errors import RunError
 from headgate.graph.operator import Operator
+from headgate.graph.partition import buckets
 
-_cache: dict[tuple[str, str], tuple[str, Any]] = {}
+Shard = tuple[int, int, int]
+"""Buckets from the first to the second, out of the third."""
+
+_cache: dict[tuple[str, str, Shard], tuple[str, Any]] = {}
 
 
-def take(root: str, key: str, operator: Operator, version: str, parts: Sequence[StatePart]) -> Any:
-    """The state of a node at a version; nobody else has it until it is put back."""
-    known, state = _cache.pop((root, key), ("", None))
-    if state is not None and known == version:
+def take(root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
+    """The state of one shard of a node as its files tell; nobody else has it until it is put back."""
+    mine = [part for part in parts if covers(part) == shard or (_whole(covers(part)) and _whole(shard))]
+    if parts and not mine:
+        return _gathered(root, operator, parts, shard)
+    known, state = _cache.pop((root, key, shard), ("", None))
+    if state is not None and known == (mine[-1].version if mine else ""):
         return state
-    missing = _since(parts, known) if state is not None else None
+    missing = _since(mine, known) if state is not None else None
     if missing is None:
-        last = max((i for i, part in enumerate(parts) if part.full), default=-1)
-        state = operator.restore([load(root, parts[last])]) if last >= 0 else operator.open()
-        missing = parts[last + 1 :]
+        last = max((i for i, part in enumerate(mine) if part.full), default=-1)
+        state = operator.restore([load(root, mine[last])]) if last >= 0 else operator.open()
+        missing = mine[last + 1 :]
         assert state is not None
         state.track()
     for part in missing:
@@ -37,8 +44,43 @@ def take(root: str, key: str, operator: Operator, version: str, parts: Sequence[
     return state
 
 
-def put(root: str, key: str, version: str, state: Any) -> None:
-    _cache[root, key] = (version, state)
+def put(root: str, key: str, shard: Shard, version: str, state: Any) -> None:
+    _cache[root, key, shard] = (version, state)
+
+
+def covers(part: StatePart) -> Shard:
+    return part.low, part.high, part.buckets
+
+
+def _whole(shard: Shard) -> bool:
+    return shard[0] == 0 and shard[1] == shard[2]
+
+
+def _gathered(root: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
+    """A shard's state from files that were cut in another way: of each, the keys that fall to it."""
+    tables = [(part.full, _mine(operator, load(root, part), shard)) for part in parts]
+    state = operator.restore([table for full, table in tables if full])
+    assert state is not None
+    state.track()
+    for full, table in tables:
+        if not full:
+            state.apply(table)
+    return state
+
+
+def _mine(operator: Operator, table: pa.Table, shard: Shard) -> pa.Table:
+    low, high, count = shard
+    keys = len(operator.keys_by_input[0]) if operator.keys_by_input else 0
+    if not keys or _whole(shard) or not table.num_rows:
+        return table
+    names = [str(place) for place in range(keys)]
+    columns = [_flat(table.column(place)) for place in range(keys)]
+    found = buckets(pa.RecordBatch.from_arrays(columns, names=names), names, count)
+    return table.filter(pa.array((found >= low) & (found < high)))
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | None:
@@ -61,7 +103,15 @@ def load(root: str, part: StatePart) -> pa.Table:
             f"checkpoint '{root}': state file {part.file} is missing; restore the folder, or start with a "
             "new checkpoint."
         ) from error
-    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+    try:
+        if len(data) != part.length:
+            raise pa.ArrowInvalid(f"it ends after {len(data)} of {part.length} bytes")
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+    except pa.ArrowInvalid as error:
+        raise RunError(
+            f"checkpoint '{root}': state file {part.file} is damaged ({error}); restore the folder, or start "
+            "with a new checkpoint."
+        ) from error
 
 
 class StateFile:
@@ -72,14 +122,14 @@ class StateFile:
         self._sink = pa.BufferOutputStream()
         self._at = 0
 
-    def add(self, state: Any, full: bool, version: str, buckets: int) -> StatePart:
+    def add(self, state: Any, full: bool, version: str, shard: Shard) -> StatePart:
         table = state.snapshot() if full else state.changes()
         if full:
             state.changes()  # what is in the snapshot is no longer new
         with pa.ipc.new_stream(self._sink, table.schema) as writer:
             writer.write_table(table)
         start, self._at = self._at, self._sink.tell()
-        return StatePart(self.name, start, self._at - start, full, 0, buckets, buckets, version)
+        return StatePart(self.name, start, self._at - start, full, *shard, version)
 
     def bytes(self) -> memoryview | None:
         return memoryview(self._sink.getvalue()) if self._at else None

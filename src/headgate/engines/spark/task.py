@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,13 @@ from headgate.engines import letters as dead
 from headgate.engines.spark import reading, states
 from headgate.engines.spark.nodes import Feed, Node, Nodes
 from headgate.engines.spark.position import QueueFile
-from headgate.engines.spark.work import BoxCost, Member, OutputPart, Packed, TaskResult, WorkOrder
-from headgate.errors import HeadgateError, OperatorError, RunError
+from headgate.engines.spark.work import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
+from headgate.errors import BadRow, HeadgateError, OperatorError, RunError
 from headgate.graph.packet import Order, Packet, empty_batch
+from headgate.graph.shards import merge, split
 
 SCHEMA = "task int, payload binary"
-_ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
+ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 CUTS = 64
 """Places at which a queue file can be divided."""
 SERIAL, ARRIVAL = "__serial", "__arrival"
@@ -53,8 +54,13 @@ class StepTask:
             for number in batch.column(0).to_pylist():
                 yield row(self.run(number, {}))
 
-    def run(self, number: int, packed: dict[int, list[Packet]]) -> TaskResult:
+    def run(self, number: int, packed: dict[int, Framed]) -> TaskResult:
         """A slice of the step at hand; ``packed``: what connectors have read, by source."""
+        return Pass(self.order(), number, packed).run()
+
+    def order(self) -> WorkOrder:
+        """The step at hand."""
+        pa.set_cpu_count(1)
         try:
             order: WorkOrder = pickle.loads(Path(orders(self.root, self.slot)).read_bytes())
         except FileNotFoundError:
@@ -62,29 +68,33 @@ class StepTask:
                 f"checkpoint '{self.root}' cannot be reached from this executor; it must be a folder that "
                 "the driver and all executors share."
             ) from None
-        pa.set_cpu_count(1)
-        return _Slice(order, number, packed).run()
+        return order
 
 
 class FramedTask(StepTask):
     """The same for a step with sources that connectors read: their packets come in, one task works."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packed: dict[int, list[Packet]] = {}
+        packed: dict[int, Framed] = {}
         for batch in batches:
             for payload in batch.column("payload").to_pylist():
                 found: Packed = pickle.loads(payload)
-                packed.setdefault(found.source, []).append(found.packet)
-        for packets in packed.values():
-            packets.sort(key=lambda packet: packet.order.first_serial)
+                packed.setdefault(found.source, Framed()).add(found)
+        for framed in packed.values():
+            framed.sort()
         yield row(self.run(0, packed))
+
+
+def load_pipelines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Nothing but what calling it brings along: a Python worker that has imported all that steps need."""
+    yield from (batch for batch in batches if batch.num_rows < 0)
 
 
 def row(thing: TaskResult | Packed) -> pa.RecordBatch:
     """Anything of ours as a row of Spark's."""
     payload = pickle.dumps(thing, protocol=5)
     return pa.RecordBatch.from_arrays(
-        [pa.array([thing.slice], pa.int32()), pa.array([payload], pa.binary())], schema=_ROWS
+        [pa.array([thing.slice], pa.int32()), pa.array([payload], pa.binary())], schema=ROWS
     )
 
 
@@ -97,10 +107,16 @@ def pipeline(root: str, name: str) -> Nodes:
     return found
 
 
-class _Slice:
-    """One slice of one step."""
+class Pass:
+    """One slice of one step through its nodes, or through those of them in ``places``."""
 
-    def __init__(self, order: WorkOrder, number: int, packed: dict[int, list[Packet]]) -> None:
+    def __init__(
+        self,
+        order: WorkOrder,
+        number: int,
+        packed: dict[int, Framed],
+        places: Collection[int] | None = None,
+    ) -> None:
         self.order = order
         self.packed = packed
         self.nodes = pipeline(order.root, order.pipeline)
@@ -112,28 +128,30 @@ class _Slice:
         self.result = TaskResult(number, order.attempt)
         self.made: dict[Feed, list[Packet]] = {}
         """What has been made in this step on every arrow."""
-        self.changed: dict[int, Any] = {}
-        self.held: dict[int, Any] = {}
+        self.places = order.members if places is None else places
+        self.arrived: dict[tuple[int, int], list[Packet]] = {}
+        """What other tasks have sent, by node and arrow."""
+        self.changed: dict[int, list[Any]] = {}
 
     def run(self) -> TaskResult:
         begin = time.perf_counter()
-        self._read()
+        self.read()
         done = time.perf_counter()
-        for place in sorted(self.order.members):
+        for place in sorted(self.places):
             self._node(self.nodes.all[place], self.order.members[place])
         if not self.result.errors:
             ran = time.perf_counter()
             self._write_queues()
-            self._write_states()
+            self.write_states()
             self.result.seconds["write"] = time.perf_counter() - ran
-        self.result.seconds["read"] = done - begin
+        self.result.seconds["scan"] = done - begin
         self.result.seconds["all"] = time.perf_counter() - begin
         return self.result
 
-    def _read(self) -> None:
+    def read(self) -> None:
         order = self.order
-        for place, packets in self.packed.items():
-            self.made[Feed(True, place)] = packets
+        for place, framed in self.packed.items():
+            self.made[Feed(True, place)] = framed.packets
         for place, pieces in order.pieces[self.number].items():
             if place in order.framed:
                 continue
@@ -151,21 +169,43 @@ class _Slice:
             self.result.errors[node.place] = None  # it failed further up
             return
         try:
-            arrows = [self._arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
+            refused = self._refused(node, low, high)
+            arrows = [self.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
             if node.operator is None:
                 self._deliver(node, arrows)
             else:
                 self._call(node, member, arrows, end)
+            if refused:
+                feed = node.outputs[-1]
+                self.made[feed] = [Packet.merge([*refused, *self.made.get(feed, [])])]
         except Exception as error:
-            self.result.errors[node.place] = _located(node, error, low)
+            self.result.errors[node.place] = located(node, error, low)
 
-    def _arrow(self, node: Node, member: Member, arrow: int, low: int, high: int) -> list[Packet]:
+    def _refused(self, node: Node, low: int, high: int) -> list[Packet]:
+        """Bad rows of the sources of a node, as letters; an error if they cannot leave it as such."""
+        refused = []
+        for feed in node.feeds:
+            framed = self.packed.get(feed.place) if feed.source else None
+            if framed is None:
+                continue
+            if framed.error is not None:
+                raise framed.error
+            bad = [letter for letter in framed.bad if low <= letter.serial < high]
+            if bad and not (self.order.letters and node.outputs):
+                name = self.nodes.source_names[feed.place]
+                raise BadRow(f"Source '{name}', tuple {bad[0].serial}: {bad[0].reason}", 0)
+            if bad:
+                refused.append(dead.as_packet(self.nodes.source_names[feed.place], node.queries, bad))
+        return refused
+
+    def arrow(self, node: Node, member: Member, arrow: int, low: int, high: int) -> list[Packet]:
         """What an arrow brings between two serials: committed files first, then this step's."""
         packets = [
             packet
             for name in member.queues.get(arrow, ())
             for packet in _read_queue(self.order.root, name, self._schema(node, arrow))
         ]
+        packets += self.arrived.get((node.place, arrow), [])
         packets += self.made.get(node.feeds[arrow], [])
         return [part for packet in packets if len(part := between(packet, low, high))]
 
@@ -176,57 +216,77 @@ class _Slice:
     def _call(self, node: Node, member: Member, arrows: list[list[Packet]], end: bool) -> None:
         operator = node.operator
         assert operator is not None
-        rounds = _rounds(node, arrows, self.order.packet_rows)
+        rounds = rounds_of(node, arrows, self.order.packet_rows)
         results: list[list[Packet]] = [[] for _ in operator.outputs]
         if rounds or end:
-            state = self._state(node, member) if node.stateful else None
-            late = getattr(state, "late", 0)
+            held = self.states(node, member, member.shards) if node.stateful else [None]
+            late = sum(getattr(state, "late", 0) for state in held)
             cost = BoxCost()
             begin = time.perf_counter()
             for packets in rounds:
-                if self.order.letters:
-                    found, bad = dead.process(operator, packets, state)
-                    if bad:
-                        self._letters(node, dead.as_packet(node.name, node.queries, bad))
-                else:
-                    found = operator.process(packets, state)
+                found = self._process(node, member, packets, held)
                 for made, packet in zip(results, found, strict=True):
                     if len(packet):
                         made.append(packet)
                 cost.calls += 1
             if end:
                 last = Packet(empty_batch(operator.inputs[0]), Order(member.high - 1, time.time(), 1))
-                for made, packet in zip(results, operator.finish(state, last), strict=False):
+                closed = [operator.finish(state, last) for state in held]
+                for made, packet in zip(results, merge(operator, closed), strict=False):
                     if len(packet):
                         made.append(packet)
             cost.seconds = time.perf_counter() - begin
             cost.tuples_in = sum(len(packet) for packets in rounds for packet in packets)
             cost.tuples_out = sum(map(len, results[0])) if results else 0
-            cost.late = getattr(state, "late", 0) - late
+            cost.late = sum(getattr(state, "late", 0) for state in held) - late
             self.result.costs[node.place] = cost
             if node.stateful:
-                self.changed[node.place] = state
+                self.changed[node.place] = held
         for output, packets in enumerate(results):
             self.made[Feed(False, node.place, output)] = packets
 
-    def _letters(self, node: Node, packet: Packet) -> None:
-        self.made.setdefault(node.outputs[-1], []).append(packet)
+    def _process(self, node: Node, member: Member, packets: list[Packet], held: list[Any]) -> list[Packet]:
+        """A call; of a box whose state is in shards, one call for each."""
+        operator = node.operator
+        assert operator is not None
+        if len(held) == 1:
+            return self.process(node, packets, held[0])
+        parts = split(operator, packets, member.shards, member.buckets)
+        return merge(operator, [self.process(node, p, s) for p, s in zip(parts, held, strict=True)])
 
-    def _state(self, node: Node, member: Member) -> Any:
+    def process(self, node: Node, packets: list[Packet], state: Any) -> list[Packet]:
+        """A call of an operator, with bad rows taken out if somebody wants them."""
+        operator = node.operator
+        assert operator is not None
+        if not self.order.letters:
+            return operator.process(packets, state)
+        found, bad = dead.process(operator, packets, state)
+        if bad:
+            feed = node.outputs[-1]
+            letters = dead.as_packet(node.name, node.queries, bad)
+            self.made[feed] = [Packet.merge([*self.made.get(feed, []), letters])]
+        return found
+
+    def states(self, node: Node, member: Member, shards: Sequence[tuple[int, int]]) -> list[Any]:
+        """The state of some shards of a node, taken out of the cache."""
         begin = time.perf_counter()
         assert node.operator is not None
-        state = states.take(self.order.root, node.key, node.operator, member.version, member.state)
-        if hasattr(state, "idle"):
-            state.ended = dict(member.ended)
-            state.idle = set(member.idle)
+        held = []
+        for shard in shards:
+            covered = (*shard, member.buckets)
+            state = states.take(self.order.root, node.key, node.operator, member.state, covered)
+            if hasattr(state, "idle"):
+                state.ended = dict(member.ended)
+                state.idle = set(member.idle)
+            held.append(state)
         seconds = self.result.seconds
         seconds["state"] = seconds.get("state", 0.0) + time.perf_counter() - begin
-        return state
+        return held
 
     # --- what leaves --------------------------------------------------------------------------------
 
     def _deliver(self, node: Node, arrows: list[list[Packet]]) -> None:
-        packets = [packet for packets in _rounds(node, arrows, 1 << 30) for packet in packets]
+        packets = [packet for packets in rounds_of(node, arrows, 1 << 30) for packet in packets]
         delivery = self.order.deliveries.get(node.place)
         if not packets or delivery is None:
             return
@@ -236,8 +296,10 @@ class _Slice:
             part.file = f"{delivery.folder}/.staged-{self.unique}.parquet"
             _write_parquet(part.file, packet.batch, self.order.durable)
         elif delivery.kind == "staged":
-            part.file = os.path.join(self.order.root, "staged", f"{self.unique}-{node.place}.arrow")
-            _write_bytes(part.file, _stream(packet.batch), self.order.durable)
+            # Should the sink refuse it, it is the queue before it already.
+            name = f"queues/{self.unique}-{node.place}-staged.arrow"
+            part.file = os.path.join(self.order.root, name)
+            part.queue = write_queue(name, part.file, packet, self.order.durable)
         else:
             part.payload = bytes(_stream(packet.batch))
             part.serials = packet.order.serials
@@ -248,7 +310,7 @@ class _Slice:
 
     def _write_queues(self) -> None:
         """What the step made for nodes that did not take it in this step."""
-        for place in self.order.members:
+        for place in {feed.place for feed in self.made if not feed.source}:
             for feed in self.nodes.all[place].outputs:
                 packets = self.made.get(feed, [])
                 for target, arrow in self.nodes.targets.get(feed, ()) if packets else ():
@@ -265,20 +327,29 @@ class _Slice:
         file = write_queue(name, path, packet, self.order.durable)
         self.result.queued[target.place, arrow] = file
 
-    def _write_states(self) -> None:
+    def write_states(self) -> None:
         if not self.changed:
             return
         version = f"{self.order.name}-{self.unique[-8:]}"
         file = states.StateFile(f"states/{self.unique}.arrow")
-        for place, state in self.changed.items():
+        for place, held in self.changed.items():
             member = self.order.members[place]
-            part = file.add(state, member.full, version, 1)
-            self.result.states[place] = (version, [part])
+            parts = [
+                file.add(state, member.full, version, (*shard, member.buckets))
+                for shard, state in zip(self.shards(member), held, strict=True)
+            ]
+            self.result.states[place] = (version, parts)
         data = file.bytes()
         if data is not None:
             _write_bytes(os.path.join(self.order.root, file.name), data, self.order.durable)
-        for place, state in self.changed.items():
-            states.put(self.order.root, self.nodes.all[place].key, version, state)
+        for place, held in self.changed.items():
+            member, key = self.order.members[place], self.nodes.all[place].key
+            for shard, state in zip(self.shards(member), held, strict=True):
+                states.put(self.order.root, key, (*shard, member.buckets), version, state)
+
+    def shards(self, member: Member) -> Sequence[tuple[int, int]]:
+        """The shards of a node that this task holds."""
+        return member.shards
 
 
 def between(packet: Packet, low: int, high: int) -> Packet:
@@ -290,7 +361,7 @@ def between(packet: Packet, low: int, high: int) -> Packet:
     return packet.slice(int(start), int(end - start))
 
 
-def _rounds(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:
+def rounds_of(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:
     """Calls of a node: packets of one arrow one by one, those of several put together by serial."""
     if len(arrows) == 1:
         return [[part] for packet in arrows[0] for part in _pieces(packet, rows)]
@@ -362,7 +433,7 @@ def _write_parquet(path: str, batch: pa.RecordBatch, durable: bool) -> None:
             os.close(handle)
 
 
-def _located(node: Node, error: Exception, serial: int) -> HeadgateError:
+def located(node: Node, error: Exception, serial: int) -> HeadgateError:
     """The error with the box that failed, unless it says so itself; it must survive pickling."""
     if isinstance(error, HeadgateError):
         located: HeadgateError = error
@@ -389,12 +460,19 @@ def collect(rows: Sequence[bytes]) -> list[TaskResult]:
     return [results[number] for number in sorted(results)]
 
 
-def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> Any:
-    """Rows that a sink in the driver refused, as a queue file before it."""
+def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> list[dict[str, Any]]:
+    """Rows that a sink refused, as queue files before it."""
     packets = []
+    staged = [_data(part.queue) for part in parts if part.queue is not None]
+    if staged:
+        return staged
     for part in parts:
         for batch in pa.ipc.open_stream(part.payload):
             packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
     name = f"queues/{order.name}-{place}-held.arrow"
     file = write_queue(name, os.path.join(order.root, name), Packet.concat(packets), order.durable)
+    return [_data(file)]
+
+
+def _data(file: QueueFile) -> dict[str, Any]:
     return {field: getattr(file, field) for field in file.__slots__}

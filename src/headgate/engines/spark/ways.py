@@ -14,7 +14,7 @@ from headgate.engines.sources.formats import Parquet
 from headgate.engines.sources.kafka import KafkaSource
 from headgate.engines.sources.rate import RateSource
 from headgate.engines.sources.table import TableSource
-from headgate.engines.spark import frames, sinks, sources
+from headgate.engines.spark import kafka, sinks, sources, staged, tables
 from headgate.engines.spark.storage import Storage
 from headgate.graph.network import Network, Output, Source
 
@@ -27,9 +27,9 @@ def way_in(source: Source, storage: Storage, session: Any) -> sources.OffsetSour
     if isinstance(origin, RateSource):
         return sources.Rate(source)
     if isinstance(origin, KafkaSource):
-        return frames.Kafka(source)
+        return kafka.Kafka(source, session)
     if isinstance(origin, TableSource):
-        return frames.Table(source, session)
+        return tables.Table(source, session)
     return sources.Spool(source, storage)
 
 
@@ -39,12 +39,13 @@ def way_out(output: Output, storage: Storage, session: Any, retries: int, app: s
     if isinstance(output.sink, ParquetSink):
         return sinks.Files(output, history)
     if isinstance(output.sink, (KafkaSink, TableSink)):
-        return frames.Staged(output, history, session, retries, app)
+        return staged.Staged(output, history, session, retries, app)
     return sinks.Inline(output, history, retries)
 
 
-def packages(network: Network) -> dict[str, str]:
-    """Settings of a session that has the connectors which an application needs."""
+def connectors(network: Network) -> list[str]:
+    """Jars of the connectors that an application needs and Spark does not bring along."""
+    outputs = [*network.outputs, *([network.dead_letter] if network.dead_letter is not None else [])]
     kafka = any(isinstance(source.origin, KafkaSource) for source in network.sources)
-    kafka |= any(isinstance(output.sink, KafkaSink) for output in network.outputs)
-    return {"spark.jars": ",".join(jars("spark-kafka"))} if kafka else {}
+    kafka |= any(isinstance(output.sink, KafkaSink) for output in outputs)
+    return jars("spark-kafka") if kafka else []

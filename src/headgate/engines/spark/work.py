@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headgate.engines.letters import Letter
 from headgate.engines.spark.offsets import Piece
 from headgate.engines.spark.position import QueueFile, StatePart
+from headgate.errors import HeadgateError
 from headgate.graph.packet import Packet
 
 
@@ -24,7 +26,9 @@ class Member:
     queues: dict[int, list[str]] = field(default_factory=dict)
     """For arrows with committed files, which to read."""
     state: list[StatePart] = field(default_factory=list)
-    version: str = ""
+    shards: list[tuple[int, int]] = field(default_factory=lambda: [(0, 1)])
+    """The buckets of each shard of its state, out of ``buckets``."""
+    buckets: int = 1
     full: bool = False
     """Write the state as a whole, not its changes."""
     ended: dict[int, int] = field(default_factory=dict)
@@ -43,6 +47,18 @@ class Delivery:
 
 
 @dataclass
+class Lanes:
+    """How a step is shared out behind its slices: ``count`` tasks, and which of them runs which node.
+
+    The boxes in ``split`` are run by all of them, a shard each, before the others.
+    """
+
+    count: int
+    task: dict[int, int]
+    split: frozenset[int]
+
+
+@dataclass
 class WorkOrder:
     """A step, as its tasks get it."""
 
@@ -58,6 +74,8 @@ class WorkOrder:
     pieces: list[dict[int, list[Piece]]]
     """For every slice, what to read of every source."""
     deliveries: dict[int, Delivery] = field(default_factory=dict)
+    lanes: Lanes | None = None
+    """None: a slice's task runs everything."""
     letters: bool = False
     """Take bad rows out instead of failing on them."""
     framed: frozenset[int] = frozenset()
@@ -79,6 +97,8 @@ class OutputPart:
     kept: str = ""
     arrivals: float | npt.NDArray[np.float64] = 0.0
     first: int = 0
+    queue: QueueFile | None = None
+    """The staged file, as one that waits before the outlet."""
     serials: Any = None
     """Of every row, if the driver hands them over: should the sink refuse them, they wait in order."""
 
@@ -114,4 +134,41 @@ class Packed:
 
     slice: int
     source: int
-    packet: Packet
+    packet: Packet | None = None
+    bad: list[Letter] = field(default_factory=list)
+    """Rows that are none: what a source refuses whom they concern decides."""
+    error: HeadgateError | None = None
+    """Why the source cannot be read, however often one tries."""
+
+
+@dataclass
+class Framed:
+    """All that connectors have read of a source for a step."""
+
+    packets: list[Packet] = field(default_factory=list)
+    bad: list[Letter] = field(default_factory=list)
+    error: HeadgateError | None = None
+
+    def add(self, packed: Packed) -> None:
+        if packed.packet is not None:
+            self.packets.append(packed.packet)
+        self.bad += packed.bad
+        self.error = self.error or packed.error
+
+    def sort(self) -> None:
+        """Connectors read in any order."""
+        self.packets.sort(key=lambda packet: packet.order.first_serial)
+        self.bad.sort()
+
+
+@dataclass
+class Parcel:
+    """Packets on their way from one task of a step to another: what an arrow brings, or a shard's part."""
+
+    task: int
+    level: int
+    node: int
+    call: tuple[int, int]
+    packets: list[Packet]
+    arrow: int = 0
+    shard: int = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headgate.engines.spark import sinks
+from headgate.engines.spark.jobs import SourceFailed
 from headgate.engines.spark.runtime import Step
 from headgate.engines.spark.task import keep_for_later
 from headgate.engines.spark.work import TaskResult
@@ -75,6 +76,7 @@ class Workers:
             with run.lock:
                 if run.stopping:
                     return
+                begin = time.perf_counter()
                 now = run.seconds()
                 runtime.refresh(now)
                 self._plans[worker] = None
@@ -86,6 +88,8 @@ class Workers:
                     step = runtime.drain_outlets(worker, now) if runtime.outlets_wait else None
                 if step is None:
                     self._asleep.add(worker)
+                else:
+                    runtime.spent("plan", time.perf_counter() - begin)
             if step is not None:
                 overhead = self._perform(worker, step)
                 continue
@@ -113,9 +117,25 @@ class Workers:
         if errors:
             self._stop_queries(step, errors)
             return 0.0
+        ran = time.perf_counter()
         self._commit(step, results)
-        own = sum(cost.seconds for result in results for cost in result.costs.values())
-        return max(time.perf_counter() - begin - own / len(results), 1e-9)
+        done = time.perf_counter()
+        boxes = sum(cost.seconds for result in results for cost in result.costs.values()) / len(results)
+        with self._run.lock:
+            self._account(results, boxes, ran - begin, done - ran)
+        return max(done - begin - boxes, 1e-9)
+
+    def _account(self, results: Sequence[TaskResult], boxes: float, job: float, commit: float) -> None:
+        """Lock held: where the time of a step went, of its tasks the longest."""
+        spent = self._run.runtime.spent
+        longest = max(results, key=lambda result: result.seconds["all"]).seconds
+        spent("spark", job - longest["all"])
+        spent("boxes", boxes)
+        for what in ("scan", "state", "write"):
+            spent(what, longest.get(what, 0.0))
+        rest = longest["all"] - boxes - sum(longest.get(what, 0.0) for what in ("scan", "state", "write"))
+        spent("python", max(rest, 0.0))
+        spent("commit", commit)
 
     def _try(self, worker: int, step: Step) -> list[TaskResult] | BaseException:
         run = self._run
@@ -160,7 +180,7 @@ class Workers:
         visible = [place for place in parts if run.outlets[place].visible]
         if visible and run.storage.durable:
             with run.lock:
-                nodes = {run.nodes.all[p].key: [m.low, m.high] for p, m in step.members.items()}
+                nodes = {run.nodes.all[p].key: [m.low, m.high, m.end] for p, m in step.members.items()}
                 run.log_record({"kind": "intent", "step": step.number, "nodes": nodes})
         failed: dict[int, HeadgateError] = {}
         for place in visible:
@@ -177,11 +197,12 @@ class Workers:
         with run.lock:
             for place in failed:
                 self._hold_back(step, place, record, parts[place])
-            run.log_record(record)
+            number = run.log_record(record)
             run.committed(record)
         sinks.publish(record["files"])
         now = time.time()
         with run.lock:
+            run.log.published(number)
             for place, found in parts.items():
                 if place not in failed:
                     self._delivered(step, place, found, now)
@@ -194,8 +215,9 @@ class Workers:
     def _hold_back(self, step: Step, place: int, record: dict[str, Any], parts: Sequence[Any]) -> None:
         """Rows that a sink did not take wait before it, so that the query can be restarted."""
         node = self._run.nodes.all[place]
-        file = keep_for_later(step.order, place, parts)
-        record["nodes"][node.key] = {"cursor": step.members[place].low, "queued": {"0": [file]}}
+        record["nodes"][node.key] = {"cursor": step.members[place].low}
+        if not all(feed.source for feed in node.feeds):  # what a source brought it brings again
+            record["nodes"][node.key]["queued"] = {"0": keep_for_later(step.order, place, parts)}
 
     def _delivered(self, step: Step, place: int, parts: Sequence[Any], now: float) -> None:
         live = self._run.runtime.live[place]
@@ -232,6 +254,9 @@ class Workers:
             run.alarm.notify_all()
             if run.stopping:
                 return
+        if isinstance(error, SourceFailed):
+            run.fail_source(error.place, error.why)
+            return
         queries = sorted({q for place in step.members for q in run.nodes.all[place].queries})
         guilty = self._bisect(worker, queries, error)
         if len(guilty) == len(queries) and len(run.nodes.outlets) == len(queries):
@@ -256,7 +281,9 @@ class Workers:
             if step is None:
                 continue
             results = self._try(worker, step)
-            if isinstance(results, BaseException):
+            if isinstance(results, SourceFailed):
+                self._without_culprit(worker, step, results)
+            elif isinstance(results, BaseException):
                 with self._run.lock:
                     self._run.runtime.abandon(step, self._run.seconds())
                 guilty |= self._bisect(worker, half, results)

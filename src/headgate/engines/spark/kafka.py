@@ -1,0 +1,250 @@
+"""Topics of Kafka, read by Spark's own connector.
+
+What the connector reads is packed at once: a row of Spark's is a packet of ours, with its serials, so that
+the step's task gets it as it gets a file's.  A value that cannot be decoded goes along as such, since only
+the task knows whom it concerns.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.engines.letters import Letter
+from headgate.engines.sources.kafka import KafkaSource
+from headgate.engines.sources.kafka_offsets import BrokerUnreachable
+from headgate.engines.spark.following import PATIENCE, PATIENCE_AT_START, Watch
+from headgate.engines.spark.offsets import Extent, Piece
+from headgate.engines.spark.session import first_line
+from headgate.engines.spark.sources import OffsetSource
+from headgate.engines.spark.task import SCHEMA, row
+from headgate.engines.spark.work import Packed
+from headgate.errors import BadRow, HeadgateError, SourceError
+from headgate.graph.network import Source
+from headgate.graph.packet import Order, Packet
+
+EXTENT = 1 << 20
+"""Offsets that are admitted at a time from a partition with a backlog."""
+POLL = 0.05
+COLUMNS = ("key", "value", "timestamp", "offset", "partition")
+
+
+class Kafka(OffsetSource):
+    """A topic: an extent is a range of one partition's offsets, in the order in which they were noticed.
+
+    That order is the merge of the partitions; the commit log has it, extent by extent.
+    """
+
+    frames = True
+
+    def __init__(self, source: Source, session: Any) -> None:
+        super().__init__(source)
+        self.origin: KafkaSource = source.origin
+        self._session = session
+        self._client = self.origin.offsets()
+        self._next: dict[int, int] | None = None
+        self._end: dict[int, int] | None = None
+        self._begin = time.time()
+        # A group that stays the same lets the connector keep its consumers from step to step; they are told
+        # what to read, so the group itself does nothing.  The prefix is Spark's own, which the broker may allow.
+        self._group = f"spark-kafka-relation-headgate-{uuid.uuid4().hex}"
+        self._watch: Watch[dict[int, int]] | None = None
+        self._earliest: dict[int, int] | None = None
+
+    def resume(self, memory: Any, rows: int) -> None:
+        if memory is None or memory["next"] is None:
+            return
+        self._next = {int(p): offset for p, offset in memory["next"].items()}
+        if memory["end"] is not None:
+            self._end = {int(p): offset for p, offset in memory["end"].items()}
+
+    @property
+    def memory(self) -> Any:
+        return {"next": None if self._next is None else dict(self._next), "end": self._end}
+
+    def poll(self, now: float, clock: float) -> list[Extent]:
+        if self._watch is None:
+            require_kafka(self._session, f"Source '{self.source.name}'")
+            self._watch = Watch(
+                f"topic-{self.origin.topic}",
+                self._ask,
+                every=POLL,
+                away=BrokerUnreachable,
+                patience=PATIENCE,
+                patience_at_start=PATIENCE_AT_START,
+            )
+        try:
+            answers = self._watch.take()
+        except Exception:
+            self._watch = None  # whoever restarts the query may ask again
+            raise
+        return self._admit(answers[-1], now) if answers else []
+
+    def _ask(self) -> dict[int, int]:
+        if self._earliest is None:
+            self._earliest = self._client.earliest()
+        latest: dict[int, int] = self._client.latest()
+        return latest
+
+    def _admit(self, latest: dict[int, int], now: float) -> list[Extent]:
+        if self._next is None:
+            assert self._earliest is not None
+            self._next = dict(self._earliest if self.origin.starting == "earliest" else latest)
+        elif self._earliest:
+            self._refuse_lost(self._earliest, self._next)
+        self._earliest = {}  # from here on the connector notices
+        if self.origin.ending is not None and self._end is None:
+            self._end = latest
+        extents = []
+        for partition, end in sorted((self._end or latest).items()):
+            first = self._next.get(partition, 0)
+            rows = min(end - first, EXTENT)
+            if rows > 0:
+                extents.append(Extent(f"kafka:{partition}", first, rows, now))
+                self._next[partition] = first + rows
+        if self._end is not None:
+            self.ended = all(self._next.get(p, 0) >= end for p, end in self._end.items())
+        return extents
+
+    def _refuse_lost(self, earliest: dict[int, int], wanted: dict[int, int]) -> None:
+        forgiven = {k.lower(): v for k, v in self.origin.options.items()}.get("failondataloss") == "false"
+        for partition, first in sorted(wanted.items()):
+            there = earliest.get(partition, first)
+            if there > first and forgiven:
+                wanted[partition] = there
+            elif there > first:
+                raise self._lost(partition, first, there)
+
+    def _lost(self, partition: int, first: int, there: int) -> SourceError:
+        return SourceError(
+            f"Source '{self.source.name}': the broker no longer has offsets {first} to {there - 1} of topic "
+            f"'{self.origin.topic}', partition {partition}: they were removed before they were read. Nothing "
+            "can bring them back; start with a new checkpoint to go on without them, and keep records for "
+            "longer (retention.ms)."
+        )
+
+    def next_poll(self, now: float, clock: float) -> float:
+        return now + POLL / 2
+
+    def frame(self, session: Any, pieces: Sequence[Piece]) -> Any:
+        ranges: dict[int, tuple[int, int]] = {}
+        for piece in pieces:
+            partition = int(piece.unit.partition(":")[2])
+            low, high = ranges.get(partition, (piece.first, piece.first))
+            ranges[partition] = (min(low, piece.first), max(high, piece.first + piece.rows))
+        topic = self.origin.topic
+        options = {"kafka.group.id": self._group, **self.origin.reader_options()}
+        del options["subscribe"]
+        if "groupIdPrefix" in options:
+            del options["kafka.group.id"]
+        reader = session.read.format("kafka").options(**options)
+        reader = reader.option("assign", json.dumps({topic: sorted(ranges)}))
+        for which, place in (("startingOffsets", 0), ("endingOffsets", 1)):
+            offsets = {str(partition): bounds[place] for partition, bounds in ranges.items()}
+            reader = reader.option(which, json.dumps({topic: offsets}))
+        pack = _PackKafka(self.place, self.origin, pieces, self._begin)
+        return reader.load().select(*COLUMNS).mapInArrow(pack, SCHEMA)
+
+    def explain(self, pieces: Sequence[Piece], error: Exception) -> HeadgateError | None:
+        try:
+            earliest = self._client.earliest()
+        except SourceError as why:
+            return why
+        for piece in pieces:
+            partition = int(piece.unit.partition(":")[2])
+            if earliest.get(partition, 0) > piece.first:
+                return self._lost(partition, piece.first, earliest[partition])
+        return None
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.end()
+        self._client.close()
+
+
+def require_kafka(session: Any, who: str, kind: type[HeadgateError] = SourceError) -> None:
+    """An error if the session's Spark has no connector for Kafka."""
+    reader = session.read.format("kafka").option("kafka.bootstrap.servers", "localhost:1")
+    try:
+        reader.option("subscribe", "none").load().schema  # noqa: B018, looks the connector up and asks nobody
+    except Exception as error:
+        raise kind(
+            f"{who}: the Spark session has no connector for Kafka ({first_line(error)}). Start it with the "
+            "package spark-sql-kafka-0-10 of its version (spark.jars.packages, or --packages of spark-submit "
+            "or of the Connect server); a session that Headgate makes by itself has it."
+        ) from error
+
+
+class _PackKafka:
+    """Records of some offsets as packets."""
+
+    def __init__(self, place: int, origin: KafkaSource, pieces: Sequence[Piece], begin: float) -> None:
+        self.place, self.origin, self.begin = place, origin, begin
+        self.pieces = [(int(p.unit.partition(":")[2]), p) for p in pieces]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            partitions = batch.column("partition").to_numpy()
+            offsets = batch.column("offset").to_numpy()
+            for partition, piece in self.pieces:
+                mine = (partitions == partition) & (offsets >= piece.first)
+                rows = np.flatnonzero(mine & (offsets < piece.first + piece.rows))
+                if len(rows):
+                    yield row(self._packed(batch.take(pa.array(rows)), piece))
+
+    def _packed(self, records: pa.RecordBatch, piece: Piece) -> Packed:
+        # A topic may lack offsets (compacted, or marks of transactions): serials follow the offsets.
+        serials = piece.serial + (records.column("offset").to_numpy() - piece.first)
+        stamps = records.column("timestamp").cast(pa.timestamp("us", tz="UTC"))
+        # A record came when its time says, but not before anybody looked nor after it was noticed.
+        arrivals = np.clip(stamps.cast(pa.int64()).to_numpy() / 1e6, self.begin, piece.arrival)
+        good, bad = self._decoded(records)
+        packet = None
+        if good:
+            places = np.concatenate([own for own, _ in good])
+            rows = pa.concat_batches([batch for _, batch in good])
+            packet = Packet(rows, Order(serials[places], arrivals[places], len(places)))
+        letters = [
+            Letter(int(serials[at]), float(arrivals[at]), reason, _shown(records, at)) for at, reason in bad
+        ]
+        return Packed(0, self.place, packet, letters)
+
+    def _decoded(
+        self, records: pa.RecordBatch
+    ) -> tuple[list[tuple[np.ndarray[Any, Any], pa.RecordBatch]], list[tuple[int, str]]]:
+        """The rows, with their places among the records, and the places of bad ones with the reason.
+
+        One bad value is found at a time, so what is around it is tried in pieces of half the size.
+        """
+        good, bad = [], []
+        todo = [(0, records.num_rows)]
+        while todo:
+            start, stop = todo.pop()
+            part = records.slice(start, stop - start)
+            try:
+                rows = self.origin.decode(*(part.column(name) for name in COLUMNS))
+                good.append((np.arange(start, stop), rows))
+            except BadRow as error:
+                at, most = start + error.index, max((stop - start) // 2, 1)
+                bad.append((at, str(error)))
+                pieces = [(p, min(p + most, at)) for p in range(start, at, most)]
+                pieces += [(p, min(p + most, stop)) for p in range(at + 1, stop, most)]
+                todo += pieces[::-1]
+        return good, sorted(bad)
+
+
+def _shown(records: pa.RecordBatch, at: int) -> str:
+    """A record as JSON, for who reads dead letters."""
+    record = records.slice(at, 1).to_pylist()[0]
+    text = {
+        name: None if record[name] is None else record[name].decode("utf-8", "backslashreplace")
+        for name in ("key", "value")
+    }
+    where = {"partition": record["partition"], "offset": record["offset"]}
+    return json.dumps({**where, **text}, ensure_ascii=False)
