@@ -60,6 +60,26 @@ def test_a_call_of_few_tuples_counts_as_few() -> None:
     assert catalog.boxes[0].selectivity < 1
 
 
+def test_what_a_call_takes_whatever_it_is_given_is_not_a_tuples_cost() -> None:
+    """Calls of 3 ms and 2 µs a tuple: short trains must not look dear."""
+    catalog = Catalog(chain(1))
+    for tuples in (10, 1000, 100, 500, 20):
+        catalog.apply(Started(0.0, 0, 0, tuples, QueueState(0)))
+        catalog.apply(Finished(1.0, 0, 0, tuples, tuples, 0.003 + 2e-6 * tuples, 0.0))
+    box = catalog.boxes[0]
+    assert box.cost == pytest.approx(2e-6)
+    assert box.call_overhead == pytest.approx(0.003)
+
+
+def test_a_plans_own_overhead_is_learned_from_idle_workers() -> None:
+    catalog = Catalog(chain(1))
+    catalog.apply(Idle(0.0, 0))
+    assert catalog.plan_overhead == 0.0
+    catalog.apply(Idle(1.0, 0, 0.1))
+    catalog.apply(Idle(2.0, 0, 0.2))
+    assert catalog.plan_overhead == pytest.approx(0.1 + SMOOTHING * 0.1)
+
+
 def test_a_stated_cost_wins_over_the_measured_one() -> None:
     catalog = Catalog(chain(1, cost=7.0))
     for event in call(0, tuples=1, out=1, seconds=1.0):

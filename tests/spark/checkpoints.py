@@ -1,4 +1,4 @@
-"""What tests of recovery share: orders in files, applications over them, and runs that crash where told to."""
+"""What tests of recovery share: orders in files, what was made of them, and runs that crash where told to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 
 def write_orders(folder: Path, files: int, rows_of_file: int, seed: int, *, first: int = 0) -> None:
-    """Orders of thirty users, a little out of order; the last one comes long after and closes what is open."""
+    """Orders of thirty users, a little out of order; the last one comes long after and closes the others'."""
     chance = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     second = 1000.0 * first

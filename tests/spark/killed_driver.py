@@ -1,4 +1,4 @@
-"""A driver that is killed: ``python killed_driver.py FOLDER PLAN`` runs the shop over FOLDER until it is done.
+"""A driver to be killed: ``python killed_driver.py FOLDER PLAN`` runs the shop over FOLDER until it is done.
 
 ``PLAN`` says how: rows of a train, a seed for the plans, whether the folder is followed, and, where the run
 shall kill itself, at which point and at the how manieth time.
@@ -42,6 +42,7 @@ QUICK = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
 }
 """Settings of a Spark that lives for seconds only."""
 
@@ -140,7 +141,7 @@ def main(folder: Path, plan: dict[str, Any]) -> None:
     if "point" in plan:
         Killer(plan["point"], plan["times"]).install()
     app = shop(folder, folder / "out", follow=plan["follow"])
-    spark = hg.Spark(master="local[2]", checkpoint=folder / "checkpoint", workers=2, options=QUICK)
+    spark = hg.Spark(master=plan["master"], checkpoint=folder / "checkpoint", workers=2, options=QUICK)
     policy = Trains(plan["tuples"], plan["seed"])
 
     def enough(report: hg.Report) -> None:

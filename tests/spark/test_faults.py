@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from killed_driver import POINTS, SCHEMA, rows, shop
-from servers import LOCAL
+from servers import LOCAL, Broker, Cluster
 
 pytestmark = pytest.mark.xdist_group("spark")
 DRIVER = Path(__file__).with_name("killed_driver.py")
@@ -54,7 +55,7 @@ class Driver:
         self.folder = folder
         with (folder / "said").open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, str(DRIVER), str(folder), json.dumps(plan)],
+                [sys.executable, str(DRIVER), str(folder), json.dumps({"master": "local[2]", **plan})],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -74,6 +75,18 @@ class Driver:
     def wait_for_records(self, count: int) -> None:
         before, deadline = self.records(), time.monotonic() + PATIENCE
         while self.records() < before + count and self.process.poll() is None:
+            assert time.monotonic() < deadline, self.last_words()
+            time.sleep(0.002)
+
+    def wait_for_step(self) -> None:
+        """Until the work order of another step has been given out: its tasks are about to run."""
+        orders = self.folder / "checkpoint" / "slots"
+
+        def newest() -> int:
+            return max((path.stat().st_mtime_ns for path in orders.glob("[0-9]")), default=0)
+
+        before, deadline = newest(), time.monotonic() + PATIENCE
+        while newest() == before and self.process.poll() is None:
             assert time.monotonic() < deadline, self.last_words()
             time.sleep(0.002)
 
@@ -151,8 +164,7 @@ def assert_same(folder: Path, expected: dict[str, list[dict[str, Any]]]) -> None
     found = rows(folder / "out")
     for query, wanted in expected.items():
         assert found[query] == wanted, f"{query}: {len(found[query])} rows, not {len(wanted)}"
-    leftovers = [path for path in (folder / "out").rglob(".staged-*")]
-    assert not leftovers
+    assert not list((folder / "out").rglob(".staged-*"))
 
 
 def test_a_driver_killed_three_times_writes_what_an_undisturbed_one_does(tmp_path: Path) -> None:
@@ -184,3 +196,83 @@ def test_a_driver_killed_at_fifty_moments_writes_what_an_undisturbed_one_does(
     print(f"{sum(done.values())} kills in {time.monotonic() - begin:.0f} s: {done}")
     run_to_the_end(tmp_path, follow=follow, enough={query: len(wanted) for query, wanted in expected.items()})
     assert_same(tmp_path, expected)
+
+
+@pytest.mark.faults
+def test_a_worker_of_a_cluster_killed_in_the_middle_of_a_step(tmp_path: Path) -> None:
+    """Its executor, with the Python workers and the state that they have in memory, is gone at once."""
+    write_orders(tmp_path / "in", files=4, rows_of_file=1000, seed=3)
+    expected = undisturbed(tmp_path)
+    with Cluster() as cluster:
+        plan = {"tuples": 100, "seed": 5, "follow": False, "enough": {}, "master": cluster.master}
+        driver = Driver(tmp_path, plan)
+        for killed in range(2):
+            driver.wait_for_records(6)
+            driver.wait_for_step()
+            cluster.kill_worker(killed)
+            # One that was there all the time takes over, and after the second kill only a new one can.
+            cluster.start_worker()
+        assert driver.finish() == 0, driver.last_words()
+    assert_same(tmp_path, expected)
+
+
+FOLLOW_TOPIC = """
+    import sys
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pathlib import Path
+    import headgate as hg
+
+    servers, folder, wanted = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    app = hg.App("restarted broker")
+    schema = pa.schema([("id", pa.int64()), ("user", pa.int64())])
+    rows = app.source("rows", hg.from_kafka(servers, "rows", schema=schema, starting="earliest"))
+    rows.key_by("user").running("count(*) AS n").to("counts", hg.to_parquet(folder / "out"))
+
+    def enough(report):
+        assert report.queries["counts"].error is None, report.queries["counts"].error
+        if sum(pq.read_metadata(part).num_rows for part in (folder / "out").glob("*.parquet")) >= wanted:
+            raise KeyboardInterrupt
+
+    spark = hg.Spark(master="local[2]", checkpoint=folder / "checkpoint", options={"spark.ui.enabled": "false"})
+    app.run(spark, until=None, progress=enough)
+"""
+
+
+@pytest.mark.faults
+def test_a_broker_that_is_restarted_does_not_end_the_run(tmp_path: Path) -> None:
+    def records(first: int) -> list[bytes]:
+        return [json.dumps({"id": n, "user": n % 7}).encode() for n in range(first, first + 500)]
+
+    def written() -> list[dict[str, Any]]:
+        return [
+            row
+            for part in sorted((tmp_path / "out").glob("*.parquet"))
+            for row in pq.read_table(part).to_pylist()
+        ]
+
+    with Broker() as broker:
+        broker.create_topic("rows")
+        broker.produce("rows", records(0))
+        with (tmp_path / "said").open("ab") as said:
+            driver = subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(FOLLOW_TOPIC), broker.servers, str(tmp_path), "1500"],
+                stdout=said,
+                stderr=said,
+                env={**os.environ, **LOCAL},
+            )
+        try:
+            for part in (1, 2):
+                deadline = time.monotonic() + PATIENCE
+                while len(written()) < 500 * part:
+                    assert driver.poll() is None, (tmp_path / "said").read_text()[-4000:]
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                broker.kill()
+                broker.start()
+                broker.produce("rows", records(500 * part))
+            assert driver.wait(PATIENCE) == 0, (tmp_path / "said").read_text()[-4000:]
+        finally:
+            driver.kill()
+    assert [row["id"] for row in written()] == list(range(1500))
+    assert [row["n"] for row in written()] == [n // 7 + 1 for n in range(1500)]

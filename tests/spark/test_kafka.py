@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -321,9 +321,10 @@ def test_results_go_to_a_topic_by_key_with_query_and_step(broker: Broker, driver
         assert int(headers["headgate-step"]) > 0
 
 
-def test_a_session_without_the_connector_is_told_so(broker: Broker) -> None:
+def test_a_session_without_the_connector_is_told_so(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import SparkSession
 
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     app = hg.App("kafka")
     app.source("in", hg.from_kafka(broker.servers, "orders")).to("rows", hg.to_list([]))
@@ -334,21 +335,3 @@ def test_a_session_without_the_connector_is_told_so(broker: Broker) -> None:
     rate.to("rows", hg.to_kafka(broker.servers, "orders"))
     with pytest.raises(RunError, match="Query 'rows': the Spark session has no connector for Kafka"):
         app.run(hg.Spark(session=session))
-
-
-def test_a_broker_that_is_restarted_meanwhile_holds_up_the_run_and_no_more(
-    driver: Apart, tmp_path: Path
-) -> None:
-    with Broker() as broker:
-        broker.create_topic("kept")
-        fill(broker, "kept", 30, partitions=1)
-        run = driver.start(followed, broker.servers, "kept", str(tmp_path), 60)
-        while not run.done() and len(written(tmp_path / "rows")) < 30:
-            os.sched_yield()
-        broker.kill()
-        broker.start()
-        fill(broker, "kept", 30, partitions=1, first=30)
-        assert run.result(120) == 60
-    rows = written(tmp_path / "rows")
-    assert ids(rows) == {0: list(range(60))}
-    assert written(tmp_path / "sums") == by_threads(rows)

@@ -73,7 +73,13 @@ class App:
         return f"{kind}-{self._numbers[kind]}"
 
     def add_output(
-        self, name: str, port: Sequence[Arrow], sink: Sink, qos: QoS | None, keep: str | None
+        self,
+        name: str,
+        port: Sequence[Arrow],
+        sink: Sink,
+        qos: QoS | None,
+        keep: str | None,
+        start: str | int = "earliest",
     ) -> None:
         """Let a query leave; streams call this."""
         if not isinstance(name, str) or not name:
@@ -92,8 +98,13 @@ class App:
             raise PipelineError(f"query '{name}': qos= takes hg.QoS([(seconds, utility), …]), not {qos!r}.")
         if keep is not None and not parse_duration(keep, f"query '{name}': keep"):
             raise PipelineError(f"query '{name}': keep= must be more than zero, e.g. keep='7 days'.")
+        serial = isinstance(start, int) and not isinstance(start, bool) and start >= 0
+        if start not in ("earliest", "now") and not serial:
+            raise PipelineError(
+                f"query '{name}': start={start!r}: use 'earliest', 'now', or the serial of a tuple."
+            )
         self._refuse_loop(name, port, sink)
-        self._outputs.append(Output(name, tuple(port), sink, qos, keep))
+        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises to ``sink`` instead of failing their queries.

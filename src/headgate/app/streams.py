@@ -169,9 +169,22 @@ class Stream:
 
     # --- leaving ------------------------------------------------------------------------------------
 
-    def to(self, name: str, sink: Sink, *, qos: QoS | None = None, keep: str | None = None) -> Stream:
-        """Let results leave as query ``name``; ``qos`` says what they are worth at which latency."""
-        self._app.add_output(name, self._port, sink, qos, keep)
+    def to(
+        self,
+        name: str,
+        sink: Sink,
+        *,
+        qos: QoS | None = None,
+        keep: str | None = None,
+        start: str | int = "earliest",
+    ) -> Stream:
+        """Let results leave as query ``name``; ``qos`` says what they are worth at which latency.
+
+        On Spark, ``keep="7 days"`` keeps what the query gave for ``headgate query``, and ``start`` says where
+        a query begins that is added to an application under way: with the "earliest" tuple that the
+        application still has, "now", or at a serial.
+        """
+        self._app.add_output(name, self._port, sink, qos, keep, start)
         return self
 
     def __repr__(self) -> str:

@@ -36,6 +36,8 @@ class Box:
     name: str
     operator: Operator
     ports: tuple[Port, ...] = ()
+    key: str | None = None
+    """What a checkpoint knows a copy by that one query has of a box; None: it follows from the box."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Output:
     sink: Any = None
     qos: QoS | None = None
     keep: str | None = None
+    start: str | int = "earliest"
+    """Where a query begins that joins an application under way: "earliest", "now" or a serial."""
 
     @property
     def schema(self) -> pa.Schema:

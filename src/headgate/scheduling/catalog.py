@@ -10,6 +10,10 @@ from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueS
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""
+DIFFERENT = 0.1
+"""Calls whose numbers of tuples spread by less than this share of their mean tell nothing about the slope."""
+LEAST = 0.1
+"""A tuple costs at least that share of what calls take per tuple: a slope from noisy times may be nil."""
 
 
 @dataclass
@@ -29,18 +33,43 @@ class BoxEntry:
     tuples_out: int = 0
     busy: float = 0.0
     removed: bool = False
+    _recent: float = 0.0
     _recent_in: float = 0.0
     _recent_out: float = 0.0
     _recent_busy: float = 0.0
-    call_overhead: float = 0.0
-    """Seconds that a call takes beside its tuples."""
+    _recent_squares: float = 0.0
+    _recent_products: float = 0.0
+    _overhead: float = 0.0
 
     @property
     def cost(self) -> float:
-        """Seconds per tuple, measured; stated ones win."""
+        """Seconds per tuple, measured; stated ones win.
+
+        The slope of seconds over tuples of recent calls, as far as calls differ enough to tell it: what a
+        call takes whatever it is given must not make short trains look dear.
+        """
         if self.stated_cost is not None:
             return self.stated_cost
-        return self._recent_busy / self._recent_in if self._recent_in else 0.0
+        if not self._recent_in:
+            return 0.0
+        tuples, ratio = self._recent_in / self._recent, self._recent_busy / self._recent_in
+        variance = self._recent_squares / self._recent - tuples * tuples
+        if variance <= (DIFFERENT * tuples) ** 2:
+            return ratio
+        slope = (self._recent_products / self._recent - tuples * tuples * ratio) / variance
+        return min(max(slope, LEAST * ratio), ratio)
+
+    @property
+    def fixed(self) -> float:
+        """Seconds of a call that its number of tuples does not change."""
+        if self.stated_cost is not None or not self._recent_in:
+            return 0.0
+        return max((self._recent_busy - self.cost * self._recent_in) / self._recent, 0.0)
+
+    @property
+    def call_overhead(self) -> float:
+        """Seconds that a call takes beside its tuples."""
+        return self._overhead + self.fixed
 
     @property
     def selectivity(self) -> float:
@@ -55,11 +84,14 @@ class BoxEntry:
         # Ratios of decaying sums, not averages of ratios: a call of three tuples that closes a large window
         # must not count as much as one of thirty thousand.
         if event.tuples_in:
+            self._recent = (1 - SMOOTHING) * self._recent + 1.0
+            self._recent_squares = (1 - SMOOTHING) * self._recent_squares + event.tuples_in**2
+            self._recent_products = (1 - SMOOTHING) * self._recent_products + event.tuples_in * event.seconds
             self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
             self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
             self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
         weight = 1.0 if self.calls == 1 else SMOOTHING
-        self.call_overhead += weight * (event.overhead - self.call_overhead)
+        self._overhead += weight * (event.overhead - self._overhead)
 
     def latency(self, now: float) -> float:
         """Mean latency of the tuples queued."""

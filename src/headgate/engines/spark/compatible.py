@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.engines.spark.joining import first_serial
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.position import Position
 from headgate.errors import RunError
@@ -55,8 +56,8 @@ def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], roo
     added = [name for name in current if name not in names]
     if turns and added:
         raise RunError(
-            f"checkpoint '{root}': its finite sources take turns ({', '.join(names)}), so '{added[0]}' cannot "
-            "join them now. Start with a new checkpoint."
+            f"checkpoint '{root}': its finite sources take turns ({', '.join(names)}), so '{added[0]}' "
+            "cannot join them now. Start with a new checkpoint."
         )
     position.renumber(current)
 
@@ -83,13 +84,9 @@ def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str
 def _place_new(
     nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any], root: str
 ) -> None:
-    """A changed stateless query goes on where it was; a new one starts with the oldest rows still known.
-
-    Behind a box that another query has driven on already, that is where the box stands.
-    """
+    """A changed stateless query goes on where it was; a new one starts where it was told to."""
     known = {box["key"] for old in before["queries"].values() for box in old["boxes"]}
     known |= {old["outlet"] for old in before["queries"].values()}
-    earliest = min((own.serials[0] for own in position.offsets.sources if own.serials), default=0)
     for outlet in nodes.outlets:
         old = before["queries"].get(outlet.name)
         mine = [node for node in nodes.all if outlet.name in node.queries]
@@ -97,7 +94,8 @@ def _place_new(
         if not fresh:
             continue
         if old is None:
-            start = max([earliest, *(position.nodes[node.key].cursor for node in mine if node.key in known)])
+            assert outlet.output is not None
+            start = first_serial(outlet.output, position)
         else:
             start = position.nodes[old["outlet"]].cursor
             _check_nothing_between(outlet.name, position, old, start, root)

@@ -21,6 +21,7 @@ from headgate.engines.spark import session as sessions
 from headgate.engines.spark.compatible import carry_over
 from headgate.engines.spark.handlers import handlers
 from headgate.engines.spark.jobs import Jobs, warm_up
+from headgate.engines.spark.joining import with_copies
 from headgate.engines.spark.log import Log
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.offsets import Extent
@@ -122,11 +123,16 @@ class _Run:
         progress: Progress | None,
         seed: int,
     ) -> None:
-        self.engine, self.network, self.storage = engine, network, place
+        self.engine, self.storage = engine, place
         self.deadline, self.progress = limit, progress
-        self.nodes = Nodes(network)
         self.log = Log(place)
+        self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
+        joined = with_copies(network, self.nodes, self.position, start)
+        if joined is not network:
+            network, self.nodes = joined, Nodes(joined)
+            self.position, self.intents, start = self.log.recover(self.nodes, network.name)
+        self.network = network
         carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
             publish(files)

@@ -52,7 +52,7 @@ class Kafka(OffsetSource):
         self._end: dict[int, int] | None = None
         self._begin = time.time()
         # A group that stays the same lets the connector keep its consumers from step to step; they are told
-        # what to read, so the group itself does nothing.  The prefix is Spark's own, which the broker may allow.
+        # what to read, so the group itself does nothing.  Its prefix is Spark's own, as a broker may ask.
         self._group = f"spark-kafka-relation-headgate-{uuid.uuid4().hex}"
         self._watch: Watch[dict[int, int]] | None = None
         self._earliest: dict[int, int] | None = None

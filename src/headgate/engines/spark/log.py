@@ -114,7 +114,13 @@ class Log:
         """Make a record durable; the lock is the caller's."""
         number = self.next
         record["published"] = min(self.unpublished, default=number)
-        if not self._create(f"{_LOG}/{number:012d}.json", record):
+        name = f"{_LOG}/{number:012d}.json"
+        created = self._create(name, record)
+        if created and any(int(n.removesuffix(".json")) >= number for n in self.storage.names(_SNAPSHOTS)):
+            # Another run has come further and compacted: the name was free again, but no longer ours.
+            self.storage.remove(name)
+            created = False
+        if not created:
             raise RunError(
                 f"checkpoint '{self.storage.root}': somebody else has written record {self.next} of its log; "
                 "is the same application running twice? This run stops, and nothing of it is lost."

@@ -86,7 +86,7 @@ class Nodes:
         for place, box in enumerate(network.boxes):
             feeds, ports = self._feeds(box.ports)
             what = _operator_data(box.operator)
-            key = self._key(what, feeds, ports, seen)
+            key = box.key or self._key(what, feeds, ports, seen)
             node = Node(
                 place, box.name, key, box.operator, None, box.operator.inputs, feeds, ports,
                 network.queries_of[place],

@@ -334,7 +334,7 @@ class SparkRuntime:
     def _bounded(self, wanted: dict[int, int]) -> dict[int, int]:
         """Fewer rows where all of them would take too long."""
         known: dict[int, float] = {}
-        total = 0.0
+        total = fixed = 0.0
         bounded = {}
         for place, rows in wanted.items():
             entry = self.catalog.boxes[place]
@@ -344,8 +344,11 @@ class SparkRuntime:
             bounded[place] = rows
             alone = not any(down in wanted for down in entry.downstream)
             total += rows * (entry.cost if alone else self.catalog.through(place, known))
+            fixed += entry.fixed
         budget = BUDGET * (self.cores if all(self.nodes.all[p].slices for p in wanted) else 1)
-        self._predicted = min(total, budget)
+        # What calls take whatever they are given cannot be saved by giving them less.
+        budget = max(budget - fixed, fixed, budget / 4)
+        self._predicted = min(total, budget) + fixed
         if total <= budget:
             return bounded
         return {place: max(1, int(rows * budget / total)) for place, rows in bounded.items()}

@@ -104,9 +104,10 @@ def is_connect(session: Any) -> bool:
 
 def is_local(session: Any) -> bool:
     """Whether tasks run on this machine, with this Python, where the package is."""
-    if is_connect(session):
+    if is_connect(session) or not re.fullmatch(r"local(\[.*\])?", session.sparkContext.master):
         return False
-    return bool(re.fullmatch(r"local(\[.*\])?", session.sparkContext.master))
+    python = shutil.which(session.sparkContext.pythonExec)
+    return python is not None and os.path.dirname(os.path.abspath(python)) == os.path.dirname(sys.executable)
 
 
 def _submitted() -> dict[str, str] | None:
@@ -167,12 +168,19 @@ def parallelism(session: Any) -> int:
 
 
 _BY_CALL = re.compile(r"An error occurred while calling \S+\s*")
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"^[A-Z]\w*(?:\.\w+)*(?:Error|Exception|Exit|Row): .+$", re.MULTILINE)
 _CLASS = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ")
 
 
 def first_line(error: BaseException) -> str:
     """What Spark says, without the names of Java's classes, the plan and the stack that follow it."""
-    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
+    text = str(error)
+    if _TRACEBACK in text:
+        raised = _RAISED.findall(text.split(_TRACEBACK, 1)[1])
+        if raised:
+            return f"in a Python worker: {raised[-1]}"
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     if len(lines) > 1 and _BY_CALL.fullmatch(lines[0]):
         del lines[0]
     return _CLASS.sub("", lines[0], count=1) if lines else type(error).__name__

@@ -202,6 +202,6 @@ class _PackTable:
     def _changed(self, seen: int) -> SourceError:
         return SourceError(
             f"Source '{self.name}': {self.named} had {self.count} rows in a range of '{self.column}' when "
-            f"they were noticed, and has {seen} now. Rows that were noticed must stay, and new ones must have "
-            f"a larger '{self.column}' than all before; follow a column that grows with every insert."
+            f"they were noticed, and has {seen} now. Rows that were noticed must stay, and new ones must "
+            f"have a larger '{self.column}' than all before; follow a column that grows with every insert."
         )

@@ -12,6 +12,7 @@ import numpy as np
 from headgate.engines.spark import sinks
 from headgate.engines.spark.jobs import SourceFailed
 from headgate.engines.spark.runtime import Step
+from headgate.engines.spark.session import first_line
 from headgate.engines.spark.task import keep_for_later
 from headgate.engines.spark.work import TaskResult
 from headgate.errors import BadRow, HeadgateError, RunError
@@ -165,6 +166,8 @@ class Workers:
         run, runtime = self._run, self._run.runtime
         with run.lock:
             while not step.void and not runtime.turn(step):
+                if run.crash is not None:
+                    return  # the step before this one died with the run
                 run.alarm.wait(1.0)
             if step.void:
                 runtime.abandon(step, run.seconds())
@@ -261,11 +264,11 @@ class Workers:
         guilty = self._bisect(worker, queries, error)
         if len(guilty) == len(queries) and len(run.nodes.outlets) == len(queries):
             raise RunError(
-                f"Spark could not run step {step.number}, nor any part of it: {_first_line(error)}. Nothing "
+                f"Spark could not run step {step.number}, nor any part of it: {first_line(error)}. Nothing "
                 "of it was committed; run the application again to go on."
             ) from error
         for query, why in guilty.items():
-            run.stop_query(query, RunError(f"Query '{query}' made its Spark job fail: {_first_line(why)}"))
+            run.stop_query(query, RunError(f"Query '{query}' made its Spark job fail: {first_line(why)}"))
 
     def _bisect(self, worker: int, queries: list[str], error: BaseException) -> dict[str, BaseException]:
         if len(queries) == 1:
@@ -301,7 +304,3 @@ def _errors(results: Sequence[TaskResult]) -> dict[int, HeadgateError]:
 def _hopeless(error: BaseException) -> bool:
     """A bad row is bad however often one looks at it."""
     return isinstance(error, BadRow) or isinstance(error.__cause__, BadRow)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -79,7 +79,9 @@ class LastInPipeline(Pull):
             self._after[box] = tuple(Call(b, WHOLE_QUEUE) for b in self.catalog.downstream(box))
             self._trains[box] = USUAL_TRAIN
         turns.append(_Turn(box, frozenset(call.box for call in self._after[box])))
-        return (Call(box, Count(self._trains[box])), *self._after[box])
+        # Short trains do not pay where a plan costs something to start; there the engine bounds it.
+        train = WHOLE_QUEUE if self.catalog.plan_overhead else Count(self._trains[box])
+        return (Call(box, train), *self._after[box])
 
     def _gathered(self, boxes: Sequence[int], turns: list[_Turn], enough: float) -> Plan:
         """The superboxes of ``boxes``, in that order, until they have enough to do."""
@@ -99,12 +101,11 @@ class LastInPipeline(Pull):
 
     def _expected(self, box: int, known: dict[int, float]) -> float:
         """Seconds that a train of a box is expected to take, all the way through."""
-        train = self._trains.get(box, USUAL_TRAIN)
-        return min(self.catalog.boxes[box].queue.tuples, train) * self.catalog.through(box, known)
+        return self.catalog.boxes[box].queue.tuples * self.catalog.through(box, known)
 
     def _learn(self, turn: _Turn) -> None:
         """Bring the train nearer to the slice; finding few tuples says nothing against a longer one."""
-        train, time_slice = self._trains[turn.box], max(self.time_slice, self.catalog.plan_overhead)
+        train, time_slice = self._trains[turn.box], self.time_slice
         if turn.seconds > 2 * time_slice and turn.tuples > 1:
             least = 1 if turn.seconds > DEAR * turn.tuples else USUAL_TRAIN
             self._trains[turn.box] = max(least, min(train, turn.tuples) // 2)

@@ -1,0 +1,98 @@
+"""Queries that join an application under way begin where they are told to, and share what stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+from headgate.errors import RunError
+
+pytestmark = pytest.mark.xdist_group("spark")
+BATCH = 40
+
+
+def write(folder: Path, number: int) -> None:
+    first = number * BATCH
+    table = pa.table(
+        {"x": list(range(first, first + BATCH)), "k": [i % 3 for i in range(first, first + BATCH)]}
+    )
+    pq.write_table(table, folder / f"part-{number}.parquet")
+
+
+def build(folder: Path, found: dict[str, list[Any]], starts: dict[str, Any]) -> hg.App:
+    """Every query asks for the even rows and for running sums over them, sharing both boxes."""
+    app = hg.App("joining")
+    rows = app.source("rows", hg.from_files(folder, format="parquet", follow=True))
+    even = rows.filter("x % 2 = 0", name="even")
+    sums = even.key_by("k").running("sum(x) AS total", name="sums")
+    for query, start in starts.items():
+        sums.to(query, hg.to_list(found.setdefault(query, [])), start=start)
+    return app
+
+
+class Enough(Exception):
+    pass
+
+
+def run(app: hg.App, checkpoint: Path, found: dict[str, list[Any]], rows: dict[str, int]) -> set[str]:
+    """Run until every query has so many results; gives the names of the boxes that ran."""
+    boxes: set[str] = set()
+
+    def check(report: hg.Report) -> None:
+        boxes.update(box.name for box in report.boxes.values() if box.tuples_in)
+        if all(len(found[query]) >= count for query, count in rows.items()):
+            raise Enough
+
+    with pytest.raises(Enough):
+        app.run(hg.Spark(checkpoint=checkpoint), until=60, progress=check)
+    return boxes
+
+
+def expected(numbers: range) -> list[dict[str, Any]]:
+    totals = [0, 0, 0]
+    rows = []
+    for x in numbers:
+        if x % 2 == 0:
+            totals[x % 3] += x
+            rows.append({"x": x, "k": x % 3, "total": totals[x % 3]})
+    return rows
+
+
+def test_queries_join_from_the_beginning_from_now_and_from_a_serial(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    found: dict[str, list[Any]] = {}
+    write(folder, 0)
+    run(build(folder, found, {"first": "earliest"}), checkpoint, found, {"first": BATCH // 2})
+
+    write(folder, 1)
+    starts = {"first": "earliest", "now": "now", "at": 30}
+    app = build(folder, found, starts)
+    boxes = run(app, checkpoint, found, {"first": BATCH, "now": BATCH // 2, "at": 25})
+    assert found["first"] == expected(range(2 * BATCH))
+    assert found["at"] == expected(range(30, 2 * BATCH))
+    # What has come before 'now' is in the state that 'first' stands at: so 'now' shares it.
+    assert found["now"] == expected(range(2 * BATCH))[BATCH // 2 :]
+    assert boxes == {"even", "sums", "even@at", "sums@at"}
+
+    write(folder, 2)
+    boxes = run(build(folder, found, starts), checkpoint, found, {"first": 60, "now": 40, "at": 45})
+    assert found["first"] == expected(range(3 * BATCH))
+    assert found["at"] == expected(range(30, 3 * BATCH))
+    assert boxes == {"even", "sums", "even@at", "sums@at"}
+
+
+def test_a_serial_that_the_application_does_not_have_is_refused(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    found: dict[str, list[Any]] = {}
+    write(folder, 0)
+    run(build(folder, found, {"first": "earliest"}), checkpoint, found, {"first": BATCH // 2})
+    app = build(folder, found, {"first": "earliest", "late": 1_000})
+    with pytest.raises(RunError, match=r"query 'late' is to start with tuple 1000.*from 0 to 40"):
+        app.run(hg.Spark(checkpoint=checkpoint), until=60)
