@@ -250,7 +250,7 @@ class Way:
         """A box's first step takes as many rows as a packet, so that there are several."""
 
         def run() -> hg.Report:
-            with mock.patch("headgate.engines.spark.runtime.FIRST_ROWS", max(self.packet_rows, 7)):
+            with mock.patch("headgate.engines.spark.planner.FIRST_ROWS", max(self.packet_rows, 7)):
                 return app.run(hg.Spark(workers=self.workers), policy(self.policy), seed=self.seed)
 
         return run

@@ -45,8 +45,8 @@ def put_file(folder: Path, name: str, table: pa.Table) -> None:
 
 
 def read(folder: Path) -> Rows:
-    """A query's results, in order."""
-    return [row for part in sorted(folder.glob("*.parquet")) for row in pq.read_table(part).to_pylist()]
+    """The rows of a folder's files, in order; hidden ones are not there yet."""
+    return [row for part in sorted(folder.glob("[!.]*.parquet")) for row in pq.read_table(part).to_pylist()]
 
 
 def results(out: Path) -> dict[str, Rows]:

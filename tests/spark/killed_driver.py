@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.engines.spark import engine, jobs, log, runtime, sinks, storage
+from headgate.engines.spark import engine, jobs, log, planner, sinks, storage
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
@@ -66,7 +66,9 @@ def rows(out: Path) -> dict[str, list[dict[str, Any]]]:
     """What the queries have written, in order."""
     return {
         query: [
-            row for part in sorted((out / query).glob("*.parquet")) for row in pq.read_table(part).to_pylist()
+            row
+            for part in sorted((out / query).glob("part-*.parquet"))
+            for row in pq.read_table(part).to_pylist()
         ]
         for query in QUERIES
     }
@@ -137,7 +139,7 @@ def main(folder: Path, plan: dict[str, Any]) -> None:
     # Everything that happens once in a while happens often here.
     log.COMPACT_EVERY = 6
     engine.CLEAN_EVERY = 4
-    runtime.LONGEST_CHAIN = 3
+    planner.LONGEST_CHAIN = 3
     if "point" in plan:
         Killer(plan["point"], plan["times"]).install()
     app = shop(folder, folder / "out", follow=plan["follow"])

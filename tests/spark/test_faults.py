@@ -231,10 +231,11 @@ FOLLOW_TOPIC = """
 
     def enough(report):
         assert report.queries["counts"].error is None, report.queries["counts"].error
-        if sum(pq.read_metadata(part).num_rows for part in (folder / "out").glob("*.parquet")) >= wanted:
+        if sum(pq.read_metadata(part).num_rows for part in (folder / "out").glob("part-*.parquet")) >= wanted:
             raise KeyboardInterrupt
 
-    spark = hg.Spark(master="local[2]", checkpoint=folder / "checkpoint", options={"spark.ui.enabled": "false"})
+    options = {"spark.ui.enabled": "false"}
+    spark = hg.Spark(master="local[2]", checkpoint=folder / "checkpoint", options=options)
     app.run(spark, until=None, progress=enough)
 """
 
@@ -247,7 +248,7 @@ def test_a_broker_that_is_restarted_does_not_end_the_run(tmp_path: Path) -> None
     def written() -> list[dict[str, Any]]:
         return [
             row
-            for part in sorted((tmp_path / "out").glob("*.parquet"))
+            for part in sorted((tmp_path / "out").glob("part-*.parquet"))
             for row in pq.read_table(part).to_pylist()
         ]
 

@@ -30,7 +30,7 @@ def shared(**settings: Any) -> Iterator[list[WorkOrder]]:
         orders.append(order)
         return run(self, slot, order, *given)
 
-    settings = {"runtime.SLICE": 1e-12, "runtime.SHUFFLE": 0.0, "runtime.FIRST_ROWS": 500} | settings
+    settings = {"planner.SLICE": 1e-12, "planner.SHUFFLE": 0.0, "planner.FIRST_ROWS": 500} | settings
     with ExitStack() as stack:
         for name, value in settings.items():
             stack.enter_context(mock.patch(f"{SPARK}.{name}", value))
@@ -104,7 +104,7 @@ def test_state_moves_when_the_number_of_buckets_changes(
     found: list[Any] = []
     options: list[dict[str, Any]] = [
         {"placement.HEAVY": 0.0, "placement.SHARE": 0.0},
-        {"runtime.SHUFFLE": 1e9},
+        {"planner.SHUFFLE": 1e9},
         {"placement.HEAVY": 0.0, "placement.SHARE": 0.0},
     ]
     third = ROWS // 3 + 1

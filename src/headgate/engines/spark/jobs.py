@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.engines.spark.lanes import GroupStage, ShardStage, SliceStage
 from headgate.engines.spark.offsets import Piece
-from headgate.engines.spark.session import is_connect
+from headgate.engines.spark.session import first_line, is_connect
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.storage import Storage
 from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect, load_pipelines
@@ -110,7 +110,14 @@ _warm: weakref.WeakSet[Any] = weakref.WeakSet()
 def warm_up(session: Any, tasks: int) -> None:
     """Start the Python workers before the first tuple waits for them; they stay for the session."""
     if session not in _warm:
-        session.range(0, tasks, 1, tasks).mapInArrow(load_pipelines, SCHEMA).toArrow()
+        try:
+            session.range(0, tasks, 1, tasks).mapInArrow(load_pipelines, SCHEMA).toArrow()
+        except Exception as error:
+            raise RunError(
+                f"Spark's Python workers cannot start: {first_line(error)}. Their Python needs the packages "
+                "that this one has (pyspark, pyarrow, numpy, pandas, sqlglot); set PYSPARK_PYTHON to one "
+                "that has them before the session is made."
+            ) from error
         _warm.add(session)
 
 

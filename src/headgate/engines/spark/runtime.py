@@ -6,29 +6,17 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 
 from __future__ import annotations
 
-import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from math import ceil
 from typing import Any
-
-import numpy as np
 
 from headgate.engines.report import BoxCall, BoxReport, Overhead, QueryReport, Report, Trace
 from headgate.engines.runtime import Host
-from headgate.engines.spark.nodes import Node, Nodes
-from headgate.engines.spark.placement import ranges, share_out
+from headgate.engines.spark.nodes import Nodes
+from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.position import Position
-from headgate.engines.spark.states import covers
-from headgate.engines.spark.work import BoxCost, Lanes, Member, TaskResult, WorkOrder
-from headgate.graph.network import DEAD_LETTER
-from headgate.graph.operator import Operator
-from headgate.graph.packet import Marker
-from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.engines.spark.waiting import LiveNode, Step
+from headgate.engines.spark.work import BoxCost, Member, TaskResult
 from headgate.scheduling.interface import (
-    Call,
     Changed,
     Event,
     Finished,
@@ -43,58 +31,8 @@ from headgate.scheduling.interface import (
     Wake,
 )
 
-BUDGET = 0.25
-"""Seconds that a step is predicted to take at most: jobs are not preempted."""
-SLICE = 0.06
-"""Seconds of work for which another task pays."""
-SHUFFLE = 0.15
-"""Seconds that it takes to bring packets to other tasks, beside starting the job."""
-FIRST_ROWS = 65_536
-"""Rows of a box's first call, whose cost is not known."""
-QUEUE_ROWS = 1 << 20
-"""Rows that may wait in files before a box; whoever feeds it then waits too."""
-LONGEST_CHAIN = 24
-"""Changes of a state before it is written as a whole again."""
 
-
-@dataclass(eq=False)
-class LiveNode:
-    """A node while it runs."""
-
-    node: Node
-    taken: int = 0
-    """Up to here steps under way have taken what waits."""
-    steps: deque[Step] = field(default_factory=deque)
-    """Steps under way, in the order in which they must commit."""
-    stopped: bool = False
-    shards: int = 1
-    """How many shards its state is kept in."""
-    report: QueryReport | None = None
-    markers: list[Marker] = field(default_factory=list)
-    restarts: int = 0
-
-
-@dataclass(eq=False)
-class Step:
-    """A plan under way."""
-
-    order: WorkOrder
-    worker: int
-    start: float
-    members: dict[int, Member]
-    predicted: float
-    tuples: dict[int, int] = field(default_factory=dict)
-    repeats: list[int] = field(default_factory=list)
-    """The step that an earlier run announced under another number."""
-    void: bool = False
-    """A step before it failed, so what this one was given never was."""
-
-    @property
-    def number(self) -> int:
-        return self.order.step
-
-
-class SparkRuntime:
+class SparkRuntime(Planner):
     """An application in motion."""
 
     def __init__(
@@ -115,44 +53,32 @@ class SparkRuntime:
         buckets: int,
         timer: Callable[[], float],
     ) -> None:
-        self.nodes, self.position, self.policy, self.host = nodes, position, policy, host
-        self.workers, self.cores, self.drain = workers, cores, drain
+        super().__init__(
+            nodes,
+            position,
+            drain=drain,
+            latency="latency" in policy.needs,
+            workers=workers,
+            cores=cores,
+            root=root,
+            durable=durable,
+            pipeline=pipeline,
+            framed=framed,
+            buckets=buckets,
+        )
+        self.policy, self.host, self._timer = policy, host, timer
         self.overhead, self.trace = Overhead(), Trace()
-        self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
         for live in self.live[len(nodes.boxes) :]:
             output = live.node.output
             assert output is not None
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
-        self._root, self._durable, self._pipeline, self._timer = root, durable, pipeline, timer
-        self._framed = framed
-        self._buckets = buckets
-        for live in self.live:
-            live.shards = max(1, len({covers(part) for part in position.nodes[live.node.key].state}))
-        self.idle_sources: set[int] = set()
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
-        self._predicted = 0.0
         self.step_seconds: dict[str, float] = {}
-        self._has_finish = [
-            node.operator is not None and type(node.operator).finish is not Operator.finish
-            for node in nodes.all
-        ]
-        self.catalog = Catalog([self._entry(node) for node in nodes.boxes])
         for query in position.failed:
             self._mark(query)
         for decision in policy.start(self.catalog, workers, seed):
             self._carry_out(decision)
-
-    def _entry(self, node: Node) -> BoxEntry:
-        network = self.nodes.network
-        return BoxEntry(
-            node.name,
-            self.workers if self.nodes.overlaps[node.place] else 1,
-            tuple(network.upstream[node.place]),
-            tuple(network.downstream[node.place]),
-            node.queries,
-            node.operator.cost if node.operator is not None else None,
-        )
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -178,17 +104,6 @@ class SparkRuntime:
     def timer(self, name: str, now: float) -> None:
         self.tell(Timer(now, name))
 
-    @property
-    def outlets_wait(self) -> bool:
-        """Whether an outlet has something to hand over that no box call will bring along."""
-        return any(
-            not live.stopped
-            and not live.steps
-            and live.taken < (frontier := self._frontier(live.node, {}))
-            and self._count(live.node, live.taken, frontier) > 0
-            for live in self.live[len(self.nodes.boxes) :]
-        )
-
     def refresh(self, now: float, places: Iterable[int] | None = None) -> None:
         """Tell of queues that have changed: tuples were admitted, or a step has left some."""
         for node in self.nodes.boxes if places is None else [self.nodes.boxes[p] for p in places]:
@@ -201,95 +116,6 @@ class SparkRuntime:
             else:
                 self.tell(Changed(now, node.place, queue))
 
-    def measure(self, node: Node) -> QueueState:
-        live = self.live[node.place]
-        if live.stopped:
-            return QueueState(0)
-        frontier = self._frontier(node, {})
-        if frontier <= live.taken:
-            return QueueState(0, self._full(node))
-        rows = self._count(node, live.taken, frontier)
-        if frontier == self._end + 1 and (rows or self._has_finish[node.place]):
-            rows = max(rows, 1)
-        oldest = mean = 0.0
-        if "latency" in self.policy.needs and rows:
-            oldest, mean = self._ages(node, live.taken, frontier)
-        return QueueState(rows, self._full(node), oldest, mean)
-
-    def _full(self, node: Node) -> frozenset[int]:
-        own = self.position.nodes[node.key]
-        return frozenset(
-            feed.place
-            for feed, queue in zip(node.feeds, own.queues, strict=True)
-            if not feed.source and sum(file.rows for file in queue) >= QUEUE_ROWS
-        )
-
-    def _ages(self, node: Node, low: int, high: int) -> tuple[float, float]:
-        """Oldest and mean arrival of what waits, in seconds of the run."""
-        found = []
-        own = self.position.nodes[node.key]
-        for arrow, feed in enumerate(node.feeds):
-            if feed.source:
-                ages = self.position.offsets.sources[feed.place].arrivals(low, high)
-                found += [ages] if ages else []
-            else:
-                found += [(f.arrival, f.arrival) for f in own.queues[arrow]]
-        if not found:
-            return 0.0, 0.0
-        clock = self.position.clock
-        return min(f[0] for f in found) - clock, sum(f[1] for f in found) / len(found) - clock
-
-    # --- how far ------------------------------------------------------------------------------------
-
-    @property
-    def _end(self) -> int:
-        """The serial of the final punctuation, should it come now."""
-        return self.position.offsets.next_serial
-
-    @property
-    def _horizon(self) -> int:
-        """Sources have brought everything below this; past the punctuation once they have ended."""
-        offsets = self.position.offsets
-        return offsets.next_serial + 1 if offsets.ended and self.drain else offsets.next_serial
-
-    def _frontier(self, node: Node, members: dict[int, Member]) -> int:
-        """The serial below which everything for a node is there, with what this step brings."""
-        bound = self._horizon
-        for feed in node.feeds:
-            if feed.source or self.live[feed.place].stopped:
-                continue  # a box that stands still brings nothing, and holds nobody back but its own query
-            cursor = self.position.nodes[self.nodes.all[feed.place].key].cursor
-            member = members.get(feed.place)
-            if member is not None and max(self.live[node.place].taken, cursor) >= member.low:
-                cursor = member.high
-            bound = min(bound, cursor)
-        return bound
-
-    def _count(self, node: Node, low: int, high: int) -> int:
-        """Rows between two serials that are known to wait: in sources, and in committed files."""
-        rows = 0
-        own = self.position.nodes[node.key]
-        for arrow, feed in enumerate(node.feeds):
-            if feed.source:
-                admitted = self.position.offsets.sources[feed.place]
-                rows += admitted.below(high) - admitted.below(low)
-            else:
-                rows += sum(file.below(high) - file.below(low) for file in own.queues[arrow])
-        return rows
-
-    def _cut(self, node: Node, low: int, high: int, rows: int) -> int:
-        """The highest serial up to which a node finds at most ``rows``, but one tuple at least."""
-        if self._count(node, low, high) <= rows:
-            return high
-        below, above = low, high  # rows up to ``below`` fit, up to ``above`` do not
-        while above - below > 1:
-            middle = (below + above) // 2
-            if self._count(node, low, middle) <= rows:
-                below = middle
-            else:
-                above = middle
-        return below if self._count(node, low, below) else above
-
     # --- steps --------------------------------------------------------------------------------------
 
     def begin(self, worker: int, plan: Plan, now: float, only: frozenset[str] | None = None) -> Step | None:
@@ -297,19 +123,7 @@ class SparkRuntime:
 
         ``only``: leave out the outlets of other queries.
         """
-        calls: dict[int, Call] = {}
-        for call in plan:
-            known = calls.get(call.box)
-            entry = self.catalog.boxes[call.box]
-            if known is None or call.train.size(entry) > known.train.size(entry):
-                calls[call.box] = call
-        rows = self._bounded({place: self._wanted(call) for place, call in calls.items()})
-        members: dict[int, Member] = {}
-        for place in sorted(calls):
-            member = self._member(self.nodes.all[place], members, rows[place])
-            if member is not None:
-                members[place] = member
-        return self._reserve(worker, members, now, only=only)
+        return self._reserve(worker, self._taken(plan), now, only=only)
 
     def drain_outlets(self, worker: int, now: float) -> Step | None:
         """A step for outlets that have something to hand over while no box has anything to do."""
@@ -326,45 +140,6 @@ class SparkRuntime:
         if step is not None:
             step.repeats = [intent["step"]]
         return step
-
-    def _wanted(self, call: Call) -> int:
-        entry = self.catalog.boxes[call.box]
-        return max(1, call.train.size(entry))
-
-    def _bounded(self, wanted: dict[int, int]) -> dict[int, int]:
-        """Fewer rows where all of them would take too long."""
-        known: dict[int, float] = {}
-        total = fixed = 0.0
-        bounded = {}
-        for place, rows in wanted.items():
-            entry = self.catalog.boxes[place]
-            rows = min(rows, max(entry.queue.tuples, 1))
-            if not entry.calls:
-                rows = min(rows, FIRST_ROWS)
-            bounded[place] = rows
-            alone = not any(down in wanted for down in entry.downstream)
-            total += rows * (entry.cost if alone else self.catalog.through(place, known))
-            fixed += entry.fixed
-        budget = BUDGET * (self.cores if all(self.nodes.all[p].slices for p in wanted) else 1)
-        # What calls take whatever they are given cannot be saved by giving them less.
-        budget = max(budget - fixed, fixed, budget / 4)
-        self._predicted = min(total, budget) + fixed
-        if total <= budget:
-            return bounded
-        return {place: max(1, int(rows * budget / total)) for place, rows in bounded.items()}
-
-    def _member(self, node: Node, members: dict[int, Member], rows: int | None) -> Member | None:
-        live = self.live[node.place]
-        if live.stopped or (live.steps and not self.nodes.overlaps[node.place]):
-            return None
-        low, high = live.taken, self._frontier(node, members)
-        if high <= low:
-            return None
-        if rows is not None and not self.catalog.has_room(node.place):
-            return None
-        if not any(not f.source and f.place in members for f in node.feeds):
-            high = self._cut(node, low, high, FIRST_ROWS if rows is None else rows)
-        return Member(low, high, end=self.drain and high == self._end + 1)
 
     def _reserve(
         self,
@@ -384,31 +159,11 @@ class SparkRuntime:
                     members[outlet.place] = member
         if not members:
             return None
-        count, lanes = self._lanes(members)
-        tuples = {}
-        for place, member in members.items():
-            node = self.nodes.all[place]
-            tuples[place] = self._count(node, member.low, member.high)
-            self._fill(node, member)
-        low = min(m.low for m in members.values())
-        high = max(m.high for m in members.values())
-        slices = self._slices(members, low, high, count)
-        order = WorkOrder(
-            self.position.step + 1,
-            uuid.uuid4().hex[:8],
-            self._root,
-            self._durable,
-            self._pipeline,
-            self.position.clock,
-            members,
-            slices,
-            [self._pieces(members, *part) for part in slices],
-            framed=self._framed,
-            lanes=lanes if len(slices) > 1 else None,
-            letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
-        )
-        self.position.step += 1
-        step = Step(order, worker, now, members, self._predicted if outlets else BUDGET, tuples)
+        tuples = {
+            place: self._count(self.nodes.all[place], member.low, member.high)
+            for place, member in members.items()
+        }
+        step = Step(self._order(members), worker, now, members, tuples)
         for place, member in members.items():
             live = self.live[place]
             live.taken = member.high
@@ -418,80 +173,6 @@ class SparkRuntime:
             if place < len(self.nodes.boxes):
                 self.tell(Started(now, worker, place, tuples[place], self.measure(self.nodes.all[place])))
         return step
-
-    def _fill(self, node: Node, member: Member) -> None:
-        """What a node's task needs to know beside its range."""
-        own = self.position.nodes[node.key]
-        for arrow, queue in enumerate(own.queues):
-            names = [f.name for f in queue if f.last >= member.low and f.first < member.high]
-            if names:
-                member.queues[arrow] = names
-        if not node.stateful:
-            return
-        member.state, member.buckets = list(own.state), self._buckets
-        member.shards = ranges(self.live[node.place].shards, self._buckets)
-        wanted = {(*shard, self._buckets) for shard in member.shards}
-        changes = [part.length for part in own.state if not part.full]
-        base = sum(part.length for part in own.state if part.full)
-        member.full = {covers(part) for part in own.state} != wanted
-        member.full |= len(changes) >= LONGEST_CHAIN * len(member.shards) or sum(changes) > 4 * base + 65_536
-        if len(node.ports) > 1:
-            self._time_holders(node, member)
-
-    def _time_holders(self, node: Node, member: Member) -> None:
-        """Inputs of a join whose sources have ended or fallen idle do not hold its time back."""
-        for port in range(len(node.ports)):
-            places = self._sources_of(node, port)
-            ends = [self.position.offsets.sources[p].ended_at for p in places]
-            known = [end for end in ends if end is not None]
-            if len(known) == len(ends):
-                member.ended[port] = max(known, default=0)
-            elif all(
-                end is not None or place in self.idle_sources for end, place in zip(ends, places, strict=True)
-            ):
-                member.idle.append(port)
-
-    def _sources_of(self, node: Node, port: int) -> list[int]:
-        network = self.nodes.network
-        sources = network.sources_of(network.boxes[node.place].ports[port])
-        return [place for place, source in enumerate(network.sources) if source in sources]
-
-    def _slices(self, members: dict[int, Member], low: int, high: int, count: int) -> list[tuple[int, int]]:
-        cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
-        return list(pairwise(cuts))
-
-    def _lanes(self, members: dict[int, Member]) -> tuple[int, Lanes | None]:
-        """How many slices a step is cut into, and how it is shared out behind them."""
-        nodes = [self.nodes.all[place] for place in members]
-        framed = any(f.source and f.place in self._framed for node in nodes for f in node.feeds)
-        count = 1 if framed else max(1, min(self.cores, ceil(self._predicted / SLICE)))
-        if count == 1 or all(node.slices for node in nodes):
-            return count, None
-        if self._predicted * (1 - 1 / count) < SHUFFLE:
-            return 1, None
-        weights = {n.place: self._weight(n.place) for n in nodes if n.operator is not None}
-        lanes = share_out(self.nodes, sorted(members), weights, count)
-        for place in lanes.split:
-            self.live[place].shards = count
-        return count, lanes
-
-    def _weight(self, place: int) -> float:
-        entry = self.catalog.boxes[place]
-        return entry.busy / max(entry.calls, 1)
-
-    def _pieces(self, members: dict[int, Member], low: int, high: int) -> dict[int, Any]:
-        ranges: dict[int, tuple[int, int]] = {}
-        for place, member in members.items():
-            for feed in self.nodes.all[place].feeds:
-                if feed.source:
-                    start, end = ranges.get(feed.place, (1 << 62, 0))
-                    ranges[feed.place] = (min(start, member.low), max(end, member.high))
-        sources = self.position.offsets.sources
-        return {
-            place: sources[place].pieces(max(start, low), min(end, high))
-            for place, (start, end) in ranges.items()
-            if max(start, low) < min(end, high)
-        }
 
     def spent(self, what: str, seconds: float) -> None:
         """Lock held: say where a step's time went."""
@@ -626,11 +307,6 @@ class SparkRuntime:
 
     def outlet(self, query: str) -> LiveNode:
         return next(o for o in self.live[len(self.nodes.boxes) :] if o.node.name == query)
-
-    def backlog(self, outlet: Node) -> int:
-        """Tuples that wait anywhere for a query."""
-        boxes = [node for node in self.nodes.boxes if outlet.name in node.queries]
-        return sum(self._count(n, self.live[n.place].taken, self._end) for n in (*boxes, outlet))
 
     # --- report -------------------------------------------------------------------------------------
 

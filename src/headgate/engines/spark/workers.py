@@ -11,9 +11,9 @@ import numpy as np
 
 from headgate.engines.spark import sinks
 from headgate.engines.spark.jobs import SourceFailed
-from headgate.engines.spark.runtime import Step
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.task import keep_for_later
+from headgate.engines.spark.waiting import Step
 from headgate.engines.spark.work import TaskResult
 from headgate.errors import BadRow, HeadgateError, RunError
 from headgate.graph.packet import Marker

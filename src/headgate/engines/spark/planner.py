@@ -1,0 +1,222 @@
+"""A plan as a step: what each of its boxes takes, how it is cut, and what the tasks are told."""
+
+from __future__ import annotations
+
+import uuid
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from headgate.engines.spark.nodes import Node, Nodes
+from headgate.engines.spark.placement import ranges, share_out
+from headgate.engines.spark.position import Position
+from headgate.engines.spark.states import covers
+from headgate.engines.spark.waiting import Waiting
+from headgate.engines.spark.work import Lanes, Member, WorkOrder
+from headgate.graph.network import DEAD_LETTER
+from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.interface import Call, Plan
+
+BUDGET = 0.25
+"""Seconds that a step is predicted to take at most: jobs are not preempted."""
+SLICE = 0.06
+"""Seconds of work for which another task pays."""
+SHUFFLE = 0.15
+"""Seconds that it takes to bring packets to other tasks, beside starting the job."""
+FIRST_ROWS = 65_536
+"""Rows of a box's first call, whose cost is not known."""
+LONGEST_CHAIN = 24
+"""Changes of a state before it is written as a whole again."""
+
+
+class Planner(Waiting):
+    """Makes work orders."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        position: Position,
+        *,
+        drain: bool,
+        latency: bool,
+        workers: int,
+        cores: int,
+        root: str,
+        durable: bool,
+        pipeline: str,
+        framed: frozenset[int],
+        buckets: int,
+    ) -> None:
+        super().__init__(nodes, position, drain, latency)
+        self.workers, self.cores = workers, cores
+        self.catalog = Catalog([self._entry(node) for node in nodes.boxes])
+        self.idle_sources: set[int] = set()
+        self._root, self._durable, self._pipeline = root, durable, pipeline
+        self._framed, self._buckets = framed, buckets
+        self._predicted = 0.0
+
+    def _entry(self, node: Node) -> BoxEntry:
+        network = self.nodes.network
+        return BoxEntry(
+            node.name,
+            self.workers if self.nodes.overlaps[node.place] else 1,
+            tuple(network.upstream[node.place]),
+            tuple(network.downstream[node.place]),
+            node.queries,
+            node.operator.cost if node.operator is not None else None,
+        )
+
+    def _taken(self, plan: Plan) -> dict[int, Member]:
+        """What the boxes of a plan take."""
+        calls: dict[int, Call] = {}
+        for call in plan:
+            known = calls.get(call.box)
+            entry = self.catalog.boxes[call.box]
+            if known is None or call.train.size(entry) > known.train.size(entry):
+                calls[call.box] = call
+        rows = self._bounded({place: self._wanted(call) for place, call in calls.items()})
+        members: dict[int, Member] = {}
+        for place in sorted(calls):
+            member = self._member(self.nodes.all[place], members, rows[place])
+            if member is not None:
+                members[place] = member
+        return members
+
+    def _order(self, members: dict[int, Member]) -> WorkOrder:
+        """What the tasks are told."""
+        count, lanes = self._lanes(members)
+        for place, member in members.items():
+            self._fill(self.nodes.all[place], member)
+        low = min(m.low for m in members.values())
+        high = max(m.high for m in members.values())
+        slices = self._slices(members, low, high, count)
+        self.position.step += 1
+        return WorkOrder(
+            self.position.step,
+            uuid.uuid4().hex[:8],
+            self._root,
+            self._durable,
+            self._pipeline,
+            self.position.clock,
+            members,
+            slices,
+            [self._pieces(members, *part) for part in slices],
+            framed=self._framed,
+            lanes=lanes if len(slices) > 1 else None,
+            letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
+        )
+
+    def _wanted(self, call: Call) -> int:
+        entry = self.catalog.boxes[call.box]
+        return max(1, call.train.size(entry))
+
+    def _bounded(self, wanted: dict[int, int]) -> dict[int, int]:
+        """Fewer rows where all of them would take too long."""
+        known: dict[int, float] = {}
+        total = fixed = 0.0
+        bounded = {}
+        for place, rows in wanted.items():
+            entry = self.catalog.boxes[place]
+            rows = min(rows, max(entry.queue.tuples, 1))
+            if not entry.calls:
+                rows = min(rows, FIRST_ROWS)
+            bounded[place] = rows
+            alone = not any(down in wanted for down in entry.downstream)
+            total += rows * (entry.cost if alone else self.catalog.through(place, known))
+            fixed += entry.fixed
+        budget = BUDGET * (self.cores if all(self.nodes.all[p].slices for p in wanted) else 1)
+        # What calls take whatever they are given cannot be saved by giving them less.
+        budget = max(budget - fixed, fixed, budget / 4)
+        self._predicted = min(total, budget) + fixed
+        if total <= budget:
+            return bounded
+        return {place: max(1, int(rows * budget / total)) for place, rows in bounded.items()}
+
+    def _member(self, node: Node, members: dict[int, Member], rows: int | None) -> Member | None:
+        live = self.live[node.place]
+        if live.stopped or (live.steps and not self.nodes.overlaps[node.place]):
+            return None
+        low, high = live.taken, self._frontier(node, members)
+        if high <= low:
+            return None
+        if rows is not None and not self.catalog.has_room(node.place):
+            return None
+        if not any(not f.source and f.place in members for f in node.feeds):
+            high = self._cut(node, low, high, FIRST_ROWS if rows is None else rows)
+        return Member(low, high, end=self.drain and high == self._end + 1)
+
+    def _fill(self, node: Node, member: Member) -> None:
+        """What a node's task needs to know beside its range."""
+        own = self.position.nodes[node.key]
+        for arrow, queue in enumerate(own.queues):
+            names = [f.name for f in queue if f.last >= member.low and f.first < member.high]
+            if names:
+                member.queues[arrow] = names
+        if not node.stateful:
+            return
+        member.state, member.buckets = list(own.state), self._buckets
+        member.shards = ranges(self.live[node.place].shards, self._buckets)
+        wanted = {(*shard, self._buckets) for shard in member.shards}
+        changes = [part.length for part in own.state if not part.full]
+        base = sum(part.length for part in own.state if part.full)
+        member.full = {covers(part) for part in own.state} != wanted
+        member.full |= len(changes) >= LONGEST_CHAIN * len(member.shards) or sum(changes) > 4 * base + 65_536
+        if len(node.ports) > 1:
+            self._time_holders(node, member)
+
+    def _time_holders(self, node: Node, member: Member) -> None:
+        """Inputs of a join whose sources have ended or fallen idle do not hold its time back."""
+        for port in range(len(node.ports)):
+            places = self._sources_of(node, port)
+            ends = [self.position.offsets.sources[p].ended_at for p in places]
+            known = [end for end in ends if end is not None]
+            if len(known) == len(ends):
+                member.ended[port] = max(known, default=0)
+            elif all(
+                end is not None or place in self.idle_sources for end, place in zip(ends, places, strict=True)
+            ):
+                member.idle.append(port)
+
+    def _sources_of(self, node: Node, port: int) -> list[int]:
+        network = self.nodes.network
+        sources = network.sources_of(network.boxes[node.place].ports[port])
+        return [place for place, source in enumerate(network.sources) if source in sources]
+
+    def _slices(self, members: dict[int, Member], low: int, high: int, count: int) -> list[tuple[int, int]]:
+        cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
+        return list(pairwise(cuts))
+
+    def _lanes(self, members: dict[int, Member]) -> tuple[int, Lanes | None]:
+        """How many slices a step is cut into, and how it is shared out behind them."""
+        nodes = [self.nodes.all[place] for place in members]
+        framed = any(f.source and f.place in self._framed for node in nodes for f in node.feeds)
+        count = 1 if framed else max(1, min(self.cores, ceil(self._predicted / SLICE)))
+        if count == 1 or all(node.slices for node in nodes):
+            return count, None
+        if self._predicted * (1 - 1 / count) < SHUFFLE:
+            return 1, None
+        weights = {n.place: self._weight(n.place) for n in nodes if n.operator is not None}
+        lanes = share_out(self.nodes, sorted(members), weights, count)
+        for place in lanes.split:
+            self.live[place].shards = count
+        return count, lanes
+
+    def _weight(self, place: int) -> float:
+        entry = self.catalog.boxes[place]
+        return entry.busy / max(entry.calls, 1)
+
+    def _pieces(self, members: dict[int, Member], low: int, high: int) -> dict[int, Any]:
+        ranges: dict[int, tuple[int, int]] = {}
+        for place, member in members.items():
+            for feed in self.nodes.all[place].feeds:
+                if feed.source:
+                    start, end = ranges.get(feed.place, (1 << 62, 0))
+                    ranges[feed.place] = (min(start, member.low), max(end, member.high))
+        sources = self.position.offsets.sources
+        return {
+            place: sources[place].pieces(max(start, low), min(end, high))
+            for place, (start, end) in ranges.items()
+            if max(start, low) < min(end, high)
+        }
