@@ -64,14 +64,11 @@ def shop(folder: Path, out: Path, *, follow: bool = False) -> hg.App:
 
 def rows(out: Path) -> dict[str, list[dict[str, Any]]]:
     """What the queries have written, in order."""
-    return {
-        query: [
-            row
-            for part in sorted((out / query).glob("part-*.parquet"))
-            for row in pq.read_table(part).to_pylist()
-        ]
-        for query in QUERIES
-    }
+    found = {}
+    for query in QUERIES:
+        parts = sorted((out / query).glob("part-*.parquet"))
+        found[query] = [row for part in parts for row in pq.read_table(part).to_pylist()]
+    return found
 
 
 class Trains(Pull):

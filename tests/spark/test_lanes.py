@@ -30,7 +30,8 @@ def shared(**settings: Any) -> Iterator[list[WorkOrder]]:
         orders.append(order)
         return run(self, slot, order, *given)
 
-    settings = {"planner.SLICE": 1e-12, "planner.SHUFFLE": 0.0, "planner.FIRST_ROWS": 500} | settings
+    usual = {"planner.SLICE": 1e-12, "planner.SHUFFLE": 0.0, "planner.EVEN": 0.0, "planner.FIRST_ROWS": 500}
+    settings = usual | settings
     with ExitStack() as stack:
         for name, value in settings.items():
             stack.enter_context(mock.patch(f"{SPARK}.{name}", value))
@@ -92,6 +93,18 @@ def test_shared_steps_give_what_threads_give(
     assert len(shapes) >= 2
     assert any(lanes.split for lanes in shapes) == splits
     assert found == expected
+
+
+def test_whole_queries_are_shared_out(ends: Callable[[Callable[[], Any]], Any]) -> None:
+    """Each task runs some queries; a filter that both need runs in both and is counted once."""
+    app, expected = build()
+    app.run("threads")
+    app, found = build()
+    with shared(**{"planner.EVEN": 2.0}) as orders:
+        report = ends(lambda: app.run(hg.Spark(), workers=1))
+    assert any(len(order.shares) == 2 for order in orders)
+    assert found == expected
+    assert report.boxes["filter-1"].tuples_in == ROWS
 
 
 def test_state_moves_when_the_number_of_buckets_changes(

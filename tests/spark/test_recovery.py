@@ -19,7 +19,7 @@ from killed_driver import QUICK, Trains
 
 import headgate as hg
 from headgate.engines.spark import engine as spark_engine
-from headgate.engines.spark import log, runtime
+from headgate.engines.spark import log, planner
 from headgate.errors import RunError
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -36,7 +36,7 @@ def often() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(log, "COMPACT_EVERY", 7))
         stack.enter_context(mock.patch.object(spark_engine, "CLEAN_EVERY", 4))
-        stack.enter_context(mock.patch.object(runtime, "LONGEST_CHAIN", 3))
+        stack.enter_context(mock.patch.object(planner, "LONGEST_CHAIN", 3))
         yield
 
 

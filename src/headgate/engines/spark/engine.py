@@ -133,6 +133,10 @@ class _Run:
             network, self.nodes = joined, Nodes(joined)
             self.position, self.intents, start = self.log.recover(self.nodes, network.name)
         self.network = network
+        self.pipeline = self._ship()
+        self.jobs = Jobs(session, place, network.name)
+        if any(source.origin.live for source in network.sources):
+            self.jobs.rehearse(self.pipeline, workers, cores)
         carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
             publish(files)
@@ -177,8 +181,6 @@ class _Run:
             "failed": dict.fromkeys(self.position.failed),
         }
         self.position.failed.clear()
-        self.pipeline = self._ship()
-        self.jobs = Jobs(session, place, network.name)
         self.outlets = {
             node.place: way_out(node.output, place, session, engine.retries, network.name)
             for node in self.nodes.outlets

@@ -111,12 +111,16 @@ class Log:
             ) from error
 
     def append(self, record: Data) -> int:
-        """Make a record durable; the lock is the caller's."""
+        """Make a record durable, if anything of this run is; the lock is the caller's."""
         number = self.next
         record["published"] = min(self.unpublished, default=number)
         name = f"{_LOG}/{number:012d}.json"
-        created = self._create(name, record)
-        if created and any(int(n.removesuffix(".json")) >= number for n in self.storage.names(_SNAPSHOTS)):
+        created = not self.storage.durable or self._create(name, record)
+        if (
+            self.storage.durable
+            and created
+            and any(int(n.removesuffix(".json")) >= number for n in self.storage.names(_SNAPSHOTS))
+        ):
             # Another run has come further and compacted: the name was free again, but no longer ours.
             self.storage.remove(name)
             created = False
@@ -147,7 +151,7 @@ class Log:
     @property
     def due(self) -> bool:
         """Whether it is time to write the position as a whole."""
-        return self._since_snapshot >= COMPACT_EVERY
+        return self.storage.durable and self._since_snapshot >= COMPACT_EVERY
 
     def compact(self, position: Position, start: Data, app: str) -> None:
         """Write the position as a whole and drop what came before; the lock is the caller's."""

@@ -1,8 +1,8 @@
 """Which task runs what in a step that is large enough for several.
 
-Slices of the source run the boxes that no state stands before.  What follows falls into groups that share
-nothing, and each group goes to one task; a group that outweighs the others has its keyed boxes split by key,
-each task taking a shard of them.
+Many queries are given to tasks as they are.  A few heavy ones are cut: slices of the source run the boxes
+that no state stands before, what follows falls into groups that share nothing, and each group goes to one
+task; a group that outweighs the others has its keyed boxes split by key, each task taking a shard of them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,41 @@ def share_out(nodes: Nodes, places: Sequence[int], weights: Mapping[int, float],
         loads[lane] += weight
         task |= dict.fromkeys(group, lane)
     return Lanes(count, task, frozenset(split))
+
+
+def share_queries(
+    nodes: Nodes, places: Sequence[int], weights: Mapping[int, float], count: int
+) -> list[list[int]]:
+    """Give whole queries to ``count`` tasks, none of which then needs anything of another.
+
+    Stateless boxes that queries share run in every task that has one of these queries, which costs less than
+    bringing their results elsewhere; queries that share state stay together.
+    """
+    among = set(places)
+    needs = {place: {place} for place in places}
+    for place in sorted(places):  # boxes come after those that feed them, outlets after all boxes
+        for feed in nodes.all[place].feeds:
+            if not feed.source and feed.place in among:
+                needs[place] |= needs[feed.place]
+    fed = {feed.place for place in places for feed in nodes.all[place].feeds if not feed.source}
+    units: list[set[int]] = []
+    for place in places:
+        if place in fed:
+            continue
+        unit = set(needs[place])
+        with_state = {p for p in unit if nodes.all[p].stateful}
+        for other in [u for u in units if with_state & u]:
+            units.remove(other)
+            unit |= other
+        units.append(unit)
+    tasks: list[set[int]] = [set() for _ in range(count)]
+    loads = [0.0] * count
+    by_weight = sorted(units, key=lambda unit: -sum(weights.get(p, 0.0) for p in unit))
+    for unit in by_weight:
+        lane = loads.index(min(loads))
+        loads[lane] += sum(weights.get(p, 0.0) for p in unit - tasks[lane])
+        tasks[lane] |= unit
+    return [sorted(task) for task in tasks if task]
 
 
 def _splits(node: Node, nodes: Nodes) -> bool:

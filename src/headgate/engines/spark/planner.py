@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headgate.engines.spark.nodes import Node, Nodes
-from headgate.engines.spark.placement import ranges, share_out
+from headgate.engines.spark.placement import ranges, share_out, share_queries
 from headgate.engines.spark.position import Position
 from headgate.engines.spark.states import covers
 from headgate.engines.spark.waiting import Waiting
@@ -23,6 +23,8 @@ BUDGET = 0.25
 """Seconds that a step is predicted to take at most: jobs are not preempted."""
 SLICE = 0.06
 """Seconds of work for which another task pays."""
+EVEN = 0.75
+"""Whole queries are given to tasks if none then has more than that share of all the work."""
 SHUFFLE = 0.15
 """Seconds that it takes to bring packets to other tasks, beside starting the job."""
 FIRST_ROWS = 65_536
@@ -86,7 +88,7 @@ class Planner(Waiting):
 
     def _order(self, members: dict[int, Member]) -> WorkOrder:
         """What the tasks are told."""
-        count, lanes = self._lanes(members)
+        count, shares, lanes = self._lanes(members)
         for place, member in members.items():
             self._fill(self.nodes.all[place], member)
         low = min(m.low for m in members.values())
@@ -104,6 +106,7 @@ class Planner(Waiting):
             slices,
             [self._pieces(members, *part) for part in slices],
             framed=self._framed,
+            shares=shares,
             lanes=lanes if len(slices) > 1 else None,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
         )
@@ -188,20 +191,26 @@ class Planner(Waiting):
         cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
         return list(pairwise(cuts))
 
-    def _lanes(self, members: dict[int, Member]) -> tuple[int, Lanes | None]:
-        """How many slices a step is cut into, and how it is shared out behind them."""
+    def _lanes(self, members: dict[int, Member]) -> tuple[int, list[list[int]], Lanes | None]:
+        """How a step is shared out: in how many slices, which queries to which task, and what behind them."""
         nodes = [self.nodes.all[place] for place in members]
         framed = any(f.source and f.place in self._framed for node in nodes for f in node.feeds)
         count = 1 if framed else max(1, min(self.cores, ceil(self._predicted / SLICE)))
-        if count == 1 or all(node.slices for node in nodes):
-            return count, None
-        if self._predicted * (1 - 1 / count) < SHUFFLE:
-            return 1, None
+        if count == 1:
+            return 1, [], None
         weights = {n.place: self._weight(n.place) for n in nodes if n.operator is not None}
+        shares = share_queries(self.nodes, sorted(members), weights, count)
+        total = sum(weights.values())
+        if all(sum(weights.get(p, 0.0) for p in share) < EVEN * total for share in shares):
+            return 1, shares, None
+        if all(node.slices for node in nodes):
+            return count, [], None
+        if self._predicted * (1 - 1 / count) < SHUFFLE:
+            return 1, [], None
         lanes = share_out(self.nodes, sorted(members), weights, count)
         for place in lanes.split:
             self.live[place].shards = count
-        return count, lanes
+        return count, [], lanes
 
     def _weight(self, place: int) -> float:
         entry = self.catalog.boxes[place]

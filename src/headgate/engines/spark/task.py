@@ -56,7 +56,14 @@ class StepTask:
 
     def run(self, number: int, packed: dict[int, Framed]) -> TaskResult:
         """A slice of the step at hand; ``packed``: what connectors have read, by source."""
-        return Pass(self.order(), number, packed).run()
+        order = self.order()
+        if not order.shares:
+            return Pass(order, number, packed).run()
+        work = Pass(order, 0, packed, order.shares[number])
+        work.unique = f"{work.unique}-{number}"
+        work.result.slice = number
+        work.repeated = {p for earlier in order.shares[:number] for p in earlier}
+        return work.run()
 
     def order(self) -> WorkOrder:
         """The step at hand."""
@@ -132,6 +139,8 @@ class Pass:
         self.arrived: dict[tuple[int, int], list[Packet]] = {}
         """What other tasks have sent, by node and arrow."""
         self.changed: dict[int, list[Any]] = {}
+        self.repeated: set[int] = set()
+        """Nodes that another task runs too, and answers for."""
 
     def run(self) -> TaskResult:
         begin = time.perf_counter()
@@ -144,6 +153,8 @@ class Pass:
             self._write_queues()
             self.write_states()
             self.result.seconds["write"] = time.perf_counter() - ran
+        for place in self.repeated:
+            self.result.costs.pop(place, None)
         self.result.seconds["scan"] = done - begin
         self.result.seconds["all"] = time.perf_counter() - begin
         return self.result
@@ -206,8 +217,17 @@ class Pass:
             for packet in _read_queue(self.order.root, name, self._schema(node, arrow))
         ]
         packets += self.arrived.get((node.place, arrow), [])
-        packets += self.made.get(node.feeds[arrow], [])
-        return [part for packet in packets if len(part := between(packet, low, high))]
+        feed = node.feeds[arrow]
+        made = self.made.get(feed, [])
+        maker = None if feed.source else self.order.members.get(feed.place)
+        if (
+            not packets
+            and maker is not None
+            and max(maker.low, self.low) >= low
+            and min(maker.high, self.high) <= high
+        ):
+            return made  # all of it, without a look at the serials
+        return [part for packet in packets + made if len(part := between(packet, low, high))]
 
     def _schema(self, node: Node, arrow: int) -> pa.Schema:
         port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
@@ -291,7 +311,10 @@ class Pass:
         if not packets or delivery is None:
             return
         packet = Packet.concat(packets)
-        part = OutputPart(len(packet), arrivals=packet.order.arrivals, first=packet.order.first_serial)
+        arrivals = packet.order.arrivals
+        if not isinstance(arrivals, float) and bool((arrivals == arrivals[0]).all()):
+            arrivals = float(arrivals[0])
+        part = OutputPart(len(packet), arrivals=arrivals, first=packet.order.first_serial)
         if delivery.kind == "parquet":
             part.file = f"{delivery.folder}/.staged-{self.unique}.parquet"
             _write_parquet(part.file, packet.batch, self.order.durable)
@@ -310,12 +333,15 @@ class Pass:
 
     def _write_queues(self) -> None:
         """What the step made for nodes that did not take it in this step."""
-        for place in {feed.place for feed in self.made if not feed.source}:
+        for place in {feed.place for feed in self.made if not feed.source} - self.repeated:
+            maker = self.order.members[place]
             for feed in self.nodes.all[place].outputs:
                 packets = self.made.get(feed, [])
                 for target, arrow in self.nodes.targets.get(feed, ()) if packets else ():
                     member = self.order.members.get(target.place)
                     rest = packets
+                    if member is not None and member.high >= maker.high:
+                        continue
                     if member is not None:
                         rest = [p for packet in packets if len(p := between(packet, member.high, 1 << 62))]
                     if rest:

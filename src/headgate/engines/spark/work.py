@@ -74,6 +74,8 @@ class WorkOrder:
     pieces: list[dict[int, list[Piece]]]
     """For every slice, what to read of every source."""
     deliveries: dict[int, Delivery] = field(default_factory=dict)
+    shares: list[list[int]] = field(default_factory=list)
+    """For each of several tasks, the nodes that it runs on the whole range; stateless ones may be in many."""
     lanes: Lanes | None = None
     """None: a slice's task runs everything."""
     letters: bool = False
@@ -125,7 +127,44 @@ class TaskResult:
     """New version and parts of every state that changed."""
     errors: dict[int, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Where the time went: read, state, python, write."""
+    """Where the time went: scan, state, write, all."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Hundreds of outputs as a few large values: many small arrays take far longer to copy."""
+        parts = list(self.outputs.values())
+        times = [np.atleast_1d(part.arrivals) for part in parts]
+        serials = [np.zeros(0, np.int64) if part.serials is None else part.serials for part in parts]
+        packed = (
+            list(self.outputs),
+            [(part.rows, part.file, part.kept, part.first, part.queue) for part in parts],
+            b"".join([part.payload for part in parts]),
+            [len(part.payload) for part in parts],
+            np.concatenate(times) if times else None,
+            [len(own) for own in times],
+            np.concatenate(serials) if serials else None,
+            [len(own) for own in serials],
+        )
+        return self.__dict__ | {"outputs": packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        places, fixed, payload, lengths, times, counts, serials, numbers = state["outputs"]
+        self.__dict__ |= state
+        self.outputs = {}
+        at = time = serial = 0
+        for place, own, length, count, number in zip(places, fixed, lengths, counts, numbers, strict=True):
+            rows, file, kept, first, queue = own
+            arrivals = times[time : time + count]
+            self.outputs[place] = OutputPart(
+                rows,
+                payload[at : at + length],
+                file,
+                kept,
+                float(arrivals[0]) if count == 1 else arrivals,
+                first,
+                queue,
+                serials[serial : serial + number] if number else None,
+            )
+            at, time, serial = at + length, time + count, serial + number
 
 
 @dataclass
