@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import heapq
 import itertools
@@ -233,6 +234,7 @@ class _Run:
 
     def run(self) -> Report:
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
+        gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
             self._open()
             if not self.runtime.done:
@@ -250,6 +252,7 @@ class _Run:
             self.workers.join()
             if feeder.ident is not None:
                 feeder.join()
+            gc.unfreeze()
             seconds = self.seconds()
             self.guard(self._close)
         if self.crash is not None:

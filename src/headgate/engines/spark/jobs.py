@@ -22,7 +22,7 @@ from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect, l
 from headgate.engines.spark.work import TaskResult, WorkOrder
 from headgate.errors import HeadgateError, RunError
 
-REHEARSALS = 12
+REHEARSALS = 25
 """Jobs per worker after which Spark's own part of a step takes a third of what it takes at first."""
 SHUFFLE_ROWS = 100_000
 """Rows from which on reading partitions in parallel pays for bringing them together."""

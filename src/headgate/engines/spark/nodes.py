@@ -52,9 +52,10 @@ class Node:
     slices: bool = True
     """No state here nor upstream: its work can be cut anywhere, and trains may overlap."""
 
-    @property
-    def stateful(self) -> bool:
-        return self.operator is not None and self.operator.kind is not Kind.STATELESS
+    stateful: bool = False
+
+    def __post_init__(self) -> None:
+        self.stateful = self.operator is not None and self.operator.kind is not Kind.STATELESS
 
     @property
     def outputs(self) -> list[Feed]:

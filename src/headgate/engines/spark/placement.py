@@ -69,7 +69,7 @@ def share_queries(
             continue
         unit = set(needs[place])
         with_state = {p for p in unit if nodes.all[p].stateful}
-        for other in [u for u in units if with_state & u]:
+        for other in [u for u in units if with_state & u] if with_state else ():
             units.remove(other)
             unit |= other
         units.append(unit)

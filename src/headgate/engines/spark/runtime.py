@@ -320,7 +320,7 @@ class SparkRuntime(Planner):
             report.tuples_in = sum(rows[s.name] for s in network.sources_of(output.port))
             boxes = network.queries.get(output.name, ())
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
-            report.measure(live.markers)
+            report.measure(list(live.markers))
         return Report(
             engine="spark",
             policy=self.policy.name,

@@ -7,6 +7,7 @@ the attempt in its name and does not exist until a commit record says so.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import time
@@ -111,6 +112,9 @@ def pipeline(root: str, name: str) -> Nodes:
     if found is None:
         with open(os.path.join(root, "pipelines", name), "rb") as file:
             found = _pipelines[root, name] = pickle.load(file)
+        # Compiled expressions are many objects that stay: looking through them again and again for garbage
+        # takes longer than a step.
+        gc.freeze()
     return found
 
 

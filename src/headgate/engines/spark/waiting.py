@@ -14,6 +14,9 @@ from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker
 from headgate.scheduling.interface import QueueState
 
+MARKERS = 10_000
+"""Steps of a query whose times are kept for the report."""
+NOBODY: frozenset[int] = frozenset()
 QUEUE_ROWS = 1 << 20
 """Rows that may wait in files before a box; whoever feeds it then waits too."""
 
@@ -31,7 +34,7 @@ class LiveNode:
     shards: int = 1
     """How many shards its state is kept in."""
     report: QueryReport | None = None
-    markers: list[Marker] = field(default_factory=list)
+    markers: deque[Marker] = field(default_factory=lambda: deque(maxlen=MARKERS))
     restarts: int = 0
 
 
@@ -63,6 +66,14 @@ class Waiting:
         self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
         for live in self.live:
             live.shards = max(1, len({covers(part) for part in position.nodes[live.node.key].state}))
+        self._feeders = [
+            [
+                (f.place, self.live[f.place], position.nodes[nodes.all[f.place].key])
+                for f in node.feeds
+                if not f.source
+            ]
+            for node in nodes.all
+        ]
         self._has_finish = [
             node.operator is not None and type(node.operator).finish is not Operator.finish
             for node in nodes.all
@@ -82,14 +93,16 @@ class Waiting:
     def _frontier(self, node: Node, members: dict[int, Member]) -> int:
         """The serial below which everything for a node is there, with what this step brings."""
         bound = self._horizon
-        for feed in node.feeds:
-            if feed.source or self.live[feed.place].stopped:
+        live = self.live[node.place]
+        for place, feeder, own in self._feeders[node.place]:
+            if feeder.stopped:
                 continue  # a box that stands still brings nothing, and holds nobody back but its own query
-            cursor = self.position.nodes[self.nodes.all[feed.place].key].cursor
-            member = members.get(feed.place)
-            if member is not None and max(self.live[node.place].taken, cursor) >= member.low:
+            cursor = own.cursor
+            member = members.get(place)
+            if member is not None and (cursor >= member.low or live.taken >= member.low):
                 cursor = member.high
-            bound = min(bound, cursor)
+            if cursor < bound:
+                bound = cursor
         return bound
 
     def _count(self, node: Node, low: int, high: int) -> int:
@@ -100,7 +113,7 @@ class Waiting:
             if feed.source:
                 admitted = self.position.offsets.sources[feed.place]
                 rows += admitted.below(high) - admitted.below(low)
-            else:
+            elif own.queues[arrow]:
                 rows += sum(file.below(high) - file.below(low) for file in own.queues[arrow])
         return rows
 
@@ -134,6 +147,8 @@ class Waiting:
 
     def _full(self, node: Node) -> frozenset[int]:
         own = self.position.nodes[node.key]
+        if not any(own.queues):
+            return NOBODY
         return frozenset(
             feed.place
             for feed, queue in zip(node.feeds, own.queues, strict=True)

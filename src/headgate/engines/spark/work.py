@@ -15,7 +15,7 @@ from headgate.errors import HeadgateError
 from headgate.graph.packet import Packet
 
 
-@dataclass
+@dataclass(slots=True)
 class Member:
     """One node's part in a step: the serials from ``low`` up to ``high``."""
 
