@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import headgate as hg

@@ -51,7 +51,7 @@ SHOWN = ("big-purchase", "revenue", "top-items")
 
 def demo(
     seconds: float = 30.0,
-    rate: float = 5_000.0,
+    rate: float = 2_000.0,
     compare: bool = False,
     kafka: bool = False,
     engine: str | Engine = "spark",

@@ -181,7 +181,7 @@ def _generate(directory: Path, rows: int, seed: int) -> None:
 @cli.command()
 def demo(
     seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
-    rate: Annotated[float, typer.Option(help="Rows a second.")] = 5_000.0,
+    rate: Annotated[float, typer.Option(help="Rows a second.")] = 2_000.0,
     compare: Annotated[
         bool, typer.Option("--compare", help="Then the small queries as plain Structured Streaming.")
     ] = False,
