@@ -21,7 +21,7 @@ from servers import HOST, LOCAL, Cluster
 
 from headgate.engines.packages import spark_home
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 APP = """
 import json, sys
 import pyarrow as pa

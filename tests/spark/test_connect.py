@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from servers import ConnectServer, drive
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 APP = """
     import json, sys, threading
     import pyarrow as pa

@@ -21,7 +21,7 @@ import pytest
 from killed_driver import POINTS, SCHEMA, rows, shop
 from servers import LOCAL, Broker, Cluster
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 DRIVER = Path(__file__).with_name("killed_driver.py")
 PATIENCE = 120.0
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from headgate.engines.report import Report
 from headgate.errors import RunError
 from headgate.workloads.processes import free_ports
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 SCHEMA = pa.schema([("partition", pa.int64()), ("id", pa.int64()), ("user", pa.string())])
 Rows = list[dict[str, Any]]
 

@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import memory, overhead, spark_many
+from headgate.bench import backlog, memory, overhead, spark_many
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
 
-BENCHES: dict[str, Bench] = {"overhead": overhead.run, "memory": memory.run, "spark-many": spark_many.run}
+BENCHES: dict[str, Bench] = {
+    "overhead": overhead.run,
+    "memory": memory.run,
+    "spark-many": spark_many.run,
+    "spark-backlog": backlog.run,
+}
 
 
 def run_benches(names: Sequence[str], quick: bool, console: Console) -> list[Result]:

@@ -43,8 +43,11 @@ print(json.dumps({
 """
 
 
-def _measure(folder: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-c", _CHILD, folder], capture_output=True, text=True, check=False)
+def measure(program: str, folder: str) -> dict[str, Any]:
+    """What a program says of its run over a folder, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"the run over {folder} failed:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -63,7 +66,7 @@ def run(quick: bool, console: Console) -> list[Result]:
             data = Path(folder) / "tpcx-bb"
             console.print(f"generating {rows:,} rows …")
             tpcx_bb.generate(data, rows // 2, seed=1)
-            found = _measure(str(data))
+            found = measure(_CHILD, str(data))
         table.add_row(
             f"{found['tuples']:,}",
             f"{found['seconds']:.1f}",
