@@ -25,8 +25,7 @@ ENGINES: dict[str, Callable[[], hg.Engine]] = {
     "threads-1": lambda: hg.Threads(workers=1),
     "threads-2": lambda: hg.Threads(workers=2),
     "threads-4-small-packets": lambda: hg.Threads(workers=4, packet_rows=3),
-    "spark-1": lambda: hg.Spark(workers=1),
-    "spark-2": lambda: hg.Spark(workers=2, options={"spark.master": "local[2]"}),
+    "spark": lambda: hg.Spark(workers=2),
     "simulated-1": lambda: hg.Simulated(workers=1),
     "simulated-3-small-packets": lambda: hg.Simulated(workers=3, packet_rows=2, call_overhead=0.001),
 }

@@ -123,10 +123,15 @@ MISTAKES: dict[str, tuple[Mistake, type[HeadgateError], tuple[str, ...]]] = {
         PipelineError,
         ("QoS graph", "utility rises"),
     ),
-    "keep is not there yet": (
-        lambda s: s.to("out", hg.to_list([]), keep="1 day"),
+    "keep for no time": (
+        lambda s: s.to("out", hg.to_list([]), keep="0 days"),
         PipelineError,
-        ("query 'out'", "keep=", "not available yet"),
+        ("query 'out'", "keep=", "more than zero"),
+    ),
+    "a start that is none": (
+        lambda s: s.to("out", hg.to_list([]), start="later"),
+        PipelineError,
+        ("query 'out'", "start='later'", "'earliest', 'now'"),
     ),
     "union of different schemas": (
         lambda s: s.union(s.select("user_id")),

@@ -152,6 +152,7 @@ def test_a_cluster_whose_executors_lack_the_package_gives_the_answers_of_threads
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.faults
 def test_spark_submit_says_where_and_the_answers_are_the_same(
     cluster: Cluster, program: Path, bare_python: str, answers: Any, tmp_path: Path
 ) -> None:

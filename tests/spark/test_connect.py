@@ -133,6 +133,7 @@ OTHER_MASTERS = """
 """
 
 
+@pytest.mark.faults
 def test_a_process_has_one_spark_and_says_so_if_another_was_meant() -> None:
     found = json.loads(drive(OTHER_MASTERS).splitlines()[-1])
     for name in ("default", "other", "same", "again"):

@@ -242,6 +242,7 @@ class SparkRuntime(Planner):
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
                 self.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
+        self.settle()
         self.refresh(now)
 
     def _release(self, step: Step) -> None:

@@ -170,8 +170,7 @@ class Workers:
                     return  # the step before this one died with the run
                 run.alarm.wait(1.0)
             if step.void:
-                runtime.abandon(step, run.seconds())
-                run.alarm.notify_all()
+                self._abandon(step)
                 return
         record = runtime.record(step, results)
         parts = {
@@ -238,12 +237,19 @@ class Workers:
 
     # --- failing ------------------------------------------------------------------------------------
 
+    def _abandon(self, step: Step) -> None:
+        """Lock held: what a step took waits again, for whoever has nothing else to do."""
+        run = self._run
+        run.runtime.abandon(step, run.seconds())
+        run.check_over()
+        self.admitted()
+        run.alarm.notify_all()
+
     def _stop_queries(self, step: Step, errors: dict[int, HeadgateError]) -> None:
         """Boxes have failed: their queries stop, the others' part of the step is planned again."""
         run = self._run
         with run.lock:
-            run.runtime.abandon(step, run.seconds())
-            run.alarm.notify_all()
+            self._abandon(step)
             for place, error in errors.items():
                 for query in run.nodes.all[place].queries:
                     if query not in run.position.failed:
@@ -253,8 +259,7 @@ class Workers:
         """A step died and nobody knows why: try its queries in halves until it is known whose fault it is."""
         run = self._run
         with run.lock:
-            run.runtime.abandon(step, run.seconds())
-            run.alarm.notify_all()
+            self._abandon(step)
             if run.stopping:
                 return
         if isinstance(error, SourceFailed):
@@ -288,7 +293,7 @@ class Workers:
                 self._without_culprit(worker, step, results)
             elif isinstance(results, BaseException):
                 with self._run.lock:
-                    self._run.runtime.abandon(step, self._run.seconds())
+                    self._abandon(step)
                 guilty |= self._bisect(worker, half, results)
             elif errors := _errors(results):
                 self._stop_queries(step, errors)
