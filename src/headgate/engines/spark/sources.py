@@ -87,7 +87,7 @@ class Files(OffsetSource):
 
     def poll(self, now: float, clock: float) -> list[Extent]:
         new = []
-        for file in self.origin.files():
+        for file in map(os.path.abspath, self.origin.files()):  # workers have another current folder
             if file not in self._seen:
                 try:
                     new.append((os.stat(file).st_mtime_ns, file))
