@@ -21,7 +21,7 @@ from headgate.engines.sources.kafka_offsets import BrokerUnreachable
 from headgate.errors import SourceError
 from headgate.workloads.processes import Server, ServerError
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.xdist_group("servers"), pytest.mark.faults]
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 ROUND_TRIP = """
     import json, sys
