@@ -17,12 +17,11 @@ import textwrap
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from headgate.engines.packages import spark_home
 from headgate.workloads.broker import Broker
-from headgate.workloads.processes import Server, ServerError, free_ports
+from headgate.workloads.processes import Installation, Server, ServerError, free_ports
 
 __all__ = ["Broker", "Cluster", "ConnectServer", "drive"]
 
@@ -33,7 +32,7 @@ LOCAL = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executab
 """Drivers and workers use this Python, and nobody asks for this machine's name."""
 
 
-class Cluster:
+class Cluster(Installation):
     """A standalone cluster: a master, and workers with one core each, all processes of their own."""
 
     def __init__(self, workers: int = 2, *, worker_memory: str = "768m") -> None:
@@ -46,23 +45,13 @@ class Cluster:
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-cluster-"))
         self._master: Server | None = None
 
-    def __enter__(self) -> Cluster:
-        try:
-            page = ["--webui-port", str(self._page)]
-            self._master = self._start("master.Master", "--host", HOST, "--port", str(self.port), *page)
-            self._master.wait_for(self.state, START_SECONDS)
-            for _ in range(self._count):
-                self.start_worker()
-            self.wait_for_workers(self._count)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def start(self) -> None:
+        page = ["--webui-port", str(self._page)]
+        self._master = self._start("master.Master", "--host", HOST, "--port", str(self.port), *page)
+        self._master.wait_for(self.state, START_SECONDS)
+        for _ in range(self._count):
+            self.start_worker()
+        self.wait_for_workers(self._count)
 
     def start_worker(self) -> Server:
         """One more worker; ``wait_for_workers`` tells when the master knows it."""
@@ -112,7 +101,7 @@ class Cluster:
         return Server(name, command, self._folder / f"{role}-{len(self.servers)}.log", env)
 
 
-class ConnectServer:
+class ConnectServer(Installation):
     """A Spark Connect server in local mode; ``url`` is what ``SparkSession.builder.remote`` takes."""
 
     def __init__(self, conf: Mapping[str, str] | None = None, *, master: str = "local[2]") -> None:
@@ -131,7 +120,7 @@ class ConnectServer:
         }
         self._server: Server | None = None
 
-    def __enter__(self) -> ConnectServer:
+    def start(self) -> None:
         home = spark_home()
         command = [str(home / "bin" / "spark-submit"), "--master", self._master]
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
@@ -139,18 +128,8 @@ class ConnectServer:
             command += ["--conf", f"{key}={value}"]
         env = {**LOCAL, "SPARK_HOME": str(home)}
         self._server = Server("The Spark Connect server", command, self._folder / "log", env)
-        try:
-            self._server.wait_for(self._listens, START_SECONDS)
-            self._server.wait_for(self._answers, START_SECONDS)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._server.wait_for(self._listens, START_SECONDS)
+        self._server.wait_for(self._answers, START_SECONDS)
 
     def close(self) -> None:
         if self._server is not None:

@@ -133,11 +133,10 @@ QUEUED = st.builds(
 CHANGE = st.fixed_dictionaries(
     {"cursor": st.integers(0, 500)},
     optional={
-        "in": st.integers(0, 9),
         "late": st.integers(0, 9),
         "queued": st.fixed_dictionaries({"0": st.lists(QUEUED, max_size=2)}),
     },
-) | st.builds(lambda parts: {"version": "v", "state": parts}, st.lists(PART, min_size=1, max_size=2))
+) | st.builds(lambda parts: {"state": parts}, st.lists(PART, min_size=1, max_size=2))
 STEP = st.builds(
     lambda step, nodes, rows, files: {
         "kind": "step",
@@ -192,7 +191,7 @@ def test_a_log_tells_the_same_however_often_it_is_compacted(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], every: int, behind: int
 ) -> None:
     """What was announced, what is to be published and the position, while some files wait for their names."""
-    storage = Storage(str(tmp_path_factory.mktemp("log")), durable=False)
+    storage = Storage(str(tmp_path_factory.mktemp("log")))
     position, log = Position(NODES), Log(storage)
     waiting: list[int] = []
     with mock.patch.object(logs, "COMPACT_EVERY", every):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.table import Table
 
-from headgate.bench.memory import measure
+from headgate.bench.memory import peaks_of
 from headgate.bench.result import Result
 
 FILE_ROWS = 1_000_000
@@ -43,23 +41,8 @@ print(json.dumps({
 def run(quick: bool, console: Console) -> list[Result]:
     """A tenth of the rows and all of them; the driver's peak must be about the same."""
     total = 2_000_000 if quick else 10_000_000
-    table = Table(title="a backlog of files on Spark: the driver's memory", title_justify="left")
-    for column in ("rows", "steps", "seconds", "rows/s", "MiB at peak"):
-        table.add_column(column, justify="right")
-    peaks = []
-    for rows in (total // 10, total):
-        with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
-            _generate(Path(folder) / "in", rows)
-            found = measure(_CHILD, folder)
-        table.add_row(
-            f"{found['tuples']:,}",
-            f"{found['steps']:,}",
-            f"{found['seconds']:.1f}",
-            f"{found['tuples'] / found['seconds']:,.0f}",
-            f"{found['peak']:,.0f}",
-        )
-        peaks.append(found["peak"])
-    console.print(table)
+    title = "a backlog of files on Spark: the driver's memory"
+    peaks = peaks_of(console, title, total, _generate, _CHILD, {"steps": "steps"})
     return [
         Result(
             f"driver memory, {total:,} rows of backlog",
@@ -73,8 +56,10 @@ def run(quick: bool, console: Console) -> list[Result]:
 
 
 def _generate(folder: Path, rows: int) -> None:
-    folder.mkdir(parents=True)
+    (folder / "in").mkdir()
     for number, first in enumerate(range(0, rows, FILE_ROWS)):
         x = np.arange(first, min(first + FILE_ROWS, rows))
         columns = {"x": x, "k": (x * 7919) % 1_000, "ts": pa.array(x * 1_000, pa.timestamp("us", "UTC"))}
-        pq.write_table(pa.table(columns), folder / f"part-{number:04d}.parquet", row_group_size=131_072)
+        pq.write_table(
+            pa.table(columns), folder / "in" / f"part-{number:04d}.parquet", row_group_size=131_072
+        )

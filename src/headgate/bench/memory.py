@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,28 +55,44 @@ def measure(program: str, folder: str) -> dict[str, Any]:
     return found
 
 
-def run(quick: bool, console: Console) -> list[Result]:
-    """A tenth of the rows and all of them; the peak must be about the same."""
-    total = 4_000_000 if quick else 50_000_000
-    table = Table(title="peak memory", title_justify="left")
-    for column in ("rows", "seconds", "rows/s", "MiB before", "MiB at peak"):
+def peaks_of(
+    console: Console,
+    title: str,
+    total: int,
+    generate: Callable[[Path, int], None],
+    program: str,
+    more: Mapping[str, str],
+) -> list[float]:
+    """MiB at the peak for a tenth of ``total`` rows and for all; ``more`` of a run's figures, by column."""
+    table = Table(title=title, title_justify="left")
+    for column in ("rows", "seconds", "rows/s", *more, "MiB at peak"):
         table.add_column(column, justify="right")
     peaks = []
     for rows in (total // 10, total):
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
-            data = Path(folder) / "tpcx-bb"
             console.print(f"generating {rows:,} rows …")
-            tpcx_bb.generate(data, rows // 2, seed=1)
-            found = measure(_CHILD, str(data))
+            generate(Path(folder), rows)
+            found = measure(program, folder)
         table.add_row(
             f"{found['tuples']:,}",
             f"{found['seconds']:.1f}",
             f"{found['tuples'] / found['seconds']:,.0f}",
-            f"{found['before']:,.0f}",
+            *(f"{found[figure]:,.0f}" for figure in more.values()),
             f"{found['peak']:,.0f}",
         )
         peaks.append(found["peak"])
     console.print(table)
+    return peaks
+
+
+def run(quick: bool, console: Console) -> list[Result]:
+    """A tenth of the rows and all of them; the peak must be about the same."""
+    total = 4_000_000 if quick else 50_000_000
+
+    def generate(folder: Path, rows: int) -> None:
+        tpcx_bb.generate(folder, rows // 2, seed=1)
+
+    peaks = peaks_of(console, "peak memory", total, generate, _CHILD, {"MiB before": "before"})
     return [
         Result(
             f"memory, {total:,} rows through five queries",

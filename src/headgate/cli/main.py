@@ -224,11 +224,6 @@ def bench(
         console.print(f"Written to {json_file}.")
 
 
-def _complain(what: str, error: BaseException) -> None:
-    """One line, however long, so that it survives a pipe."""
-    errors.print(f"[bold red]{escape(what)}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-
-
 def main() -> None:
     """Entry point: an error of the user's is one readable line, not a traceback."""
     try:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
 from headgate.engines.letter_box import LetterBox
 from headgate.engines.live import LiveBox, LiveOutput, Work
 from headgate.engines.live_network import LiveNetwork
-from headgate.engines.report import BoxCall, BoxReport, Overhead, Report, Trace
+from headgate.engines.report import BoxCall, Report
+from headgate.engines.scheduled import Host, Scheduled
 from headgate.errors import HeadgateError, OperatorError, SinkError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
@@ -26,17 +26,11 @@ from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import (
     Call,
     Changed,
-    Event,
     Finished,
-    Idle,
-    Plan,
     Policy,
     QueueState,
-    Run,
     Spawned,
     Started,
-    Timer,
-    Wake,
 )
 from headgate.scheduling.trains import WHOLE_QUEUE
 
@@ -44,15 +38,7 @@ QUEUE_PACKETS = 16
 """A queue holds about that many packets; a box whose results find no room is not run."""
 
 
-class Host(Protocol):
-    """What the runtime asks of its engine."""
-
-    def wake(self, worker: int) -> None: ...
-    def assign(self, worker: int, plan: Plan) -> None: ...
-    def set_timer(self, at: float, name: str) -> None: ...
-
-
-class Runtime:
+class Runtime(Scheduled):
     """A network in motion."""
 
     def __init__(
@@ -68,16 +54,12 @@ class Runtime:
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        super().__init__(policy, host, timer)
         self.network = network
-        self.policy = policy
-        self.host = host
         self.workers = workers
         self.drain = drain
         self.failed = False
         """Some query has failed."""
-        self.overhead = Overhead()
-        self.trace = Trace()
-        self._timer = timer
         self.admission = Admission(network.sources, packet_rows)
         self.live = LiveNetwork(
             network,
@@ -97,37 +79,11 @@ class Runtime:
             self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes])
-        for decision in policy.start(self.catalog, workers, seed):
-            self._carry_out(decision)
+        self.start_policy(workers, seed)
 
     @property
     def sources_ended(self) -> bool:
         return self.live.sources_ended
-
-    # --- events -------------------------------------------------------------------------------------
-
-    def tell(self, event: Event) -> None:
-        """Let the catalog and the policy know, and carry out what the policy decides."""
-        begin = self._timer()
-        self.catalog.apply(event)
-        for decision in self.policy.handle(event):
-            self._carry_out(decision)
-        self.overhead.scheduler += self._timer() - begin
-
-    def _carry_out(self, decision: Any) -> None:
-        if isinstance(decision, Run):
-            self.host.assign(decision.worker, decision.plan)
-        elif isinstance(decision, Wake):
-            for worker in decision.workers:
-                self.host.wake(worker)
-        else:
-            self.host.set_timer(decision.at, decision.name)
-
-    def idle(self, worker: int, now: float) -> None:
-        self.tell(Idle(now, worker))
-
-    def timer(self, name: str, now: float) -> None:
-        self.tell(Timer(now, name))
 
     # --- admission ----------------------------------------------------------------------------------
 
@@ -460,12 +416,7 @@ class Runtime:
             seconds=seconds,
             tuples=sum(rows.values()),
             queries={live.output.name: live.report for live in self.outputs},
-            boxes={
-                e.name: BoxReport(
-                    e.name, e.calls, e.tuples_in, e.tuples_out, e.cost, e.selectivity, e.call_overhead, e.busy
-                )
-                for e in self.catalog.boxes
-            },
+            boxes=self.box_reports(),
             overhead=copy.copy(self.overhead),
             trace=self.trace,
         )

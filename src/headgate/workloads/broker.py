@@ -8,21 +8,20 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.engines.packages import jars, java
 from headgate.engines.sources.kafka_offsets import QUIET, client_options
-from headgate.workloads.processes import Server, ServerError, free_ports
+from headgate.workloads.processes import Installation, Server, ServerError, free_ports
 
 _START_SECONDS = 60
 _CALL_SECONDS = 30
 _JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
-class Broker:
+class Broker(Installation):
     """A broker on a free port, with its data in a temporary folder that goes with it.
 
     ``with Broker() as broker: ... broker.servers``.  ``users`` (name to password) asks clients to log in
@@ -49,19 +48,6 @@ class Broker:
         self._settings.write_text(self._properties(), encoding="utf-8")
         self._server: Server | None = None
         self._admin: AdminClient | None = None
-
-    def __enter__(self) -> Broker:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start it and wait until it answers; after ``stop`` or ``kill``: same port, same data."""

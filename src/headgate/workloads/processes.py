@@ -11,7 +11,8 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from headgate.errors import HeadgateError
 
@@ -100,6 +101,31 @@ class Server:
     def _last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-20:]) or "it has said nothing"
+
+
+class Installation:
+    """Servers that start and end together, ready when entered: ``with Broker() as broker: ...``."""
+
+    def start(self) -> None:
+        """Start them and wait until they answer."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End them for good, started or not, and remove what they wrote."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def free_ports(count: int) -> list[int]:

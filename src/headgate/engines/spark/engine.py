@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import hashlib
-import heapq
-import itertools
 import os
 import tempfile
 import threading
@@ -15,6 +13,7 @@ import warnings
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
+from headgate.engines.attended import Attended
 from headgate.engines.base import Engine, Progress, Until, deadline
 from headgate.engines.control import Control, ControlError
 from headgate.engines.report import Report
@@ -35,9 +34,8 @@ from headgate.engines.spark.ways import connectors, way_in, way_out
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network
-from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.interface import Policy
 
-PROGRESS_EVERY = 0.5
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 
@@ -107,8 +105,11 @@ class Spark(Engine):
                 place.remove_all()
 
 
-class _Run:
+class _Run(Attended):
     """One run: a feeder that admits, workers that run steps, and the calling thread, which keeps time."""
+
+    runtime: SparkRuntime
+    workers: Workers
 
     def __init__(
         self,
@@ -124,8 +125,8 @@ class _Run:
         progress: Progress | None,
         seed: int,
     ) -> None:
+        super().__init__(threading.RLock(), limit, progress)
         self.engine, self.storage = engine, place
-        self.deadline, self.progress = limit, progress
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -143,7 +144,6 @@ class _Run:
             publish(files)
             self.log.published(number)
         self.resumed = set() if start is None else set(start["pipeline"]["queries"])
-        self.now = time.time
         self.begin = time.time()
         self.position.clock = self.position.clock or self.begin
         offsets = self.position.offsets
@@ -151,14 +151,7 @@ class _Run:
             # Where a source had failed, the others' queries may have passed the end, and its serial.
             cursors = [own.cursor for own in self.position.nodes.values()]
             offsets.next_serial = max(offsets.next_serial, *cursors)
-        self.lock = threading.RLock()
-        self.alarm = threading.Condition(self.lock)
-        """Somebody waits for time, or for a step to be committed."""
-        self.stopping = self.opened = False
-        self.over = threading.Event()
-        self.crash: BaseException | None = None
-        self._timers: list[tuple[float, int, str]] = []
-        self._timer_count = itertools.count()
+        self.opened = False
         self.sources: list[OffsetSource] = [way_in(s, place, session) for s in network.sources]
         for number, own_source in enumerate(self.sources):
             own_source.place = number
@@ -214,20 +207,7 @@ class _Run:
             self.storage.replace(f"pipelines/{name}", data)
         return name
 
-    # --- what the runtime asks for, lock held -------------------------------------------------------
-
-    def wake(self, worker: int) -> None:
-        self.workers.wake(worker)
-
-    def assign(self, worker: int, plan: Plan) -> None:
-        self.workers.assign(worker, plan)
-
-    def set_timer(self, at: float, name: str) -> None:
-        heapq.heappush(self._timers, (at, next(self._timer_count), name))
-        self.alarm.notify_all()
-
-    def seconds(self) -> float:
-        """Time of the run."""
+    def now(self) -> float:
         return time.time() - self.begin
 
     # --- the run ------------------------------------------------------------------------------------
@@ -242,7 +222,7 @@ class _Run:
                 feeder.start()
                 self.workers.start()
                 with self._control():
-                    self._wait()
+                    self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
         except BaseException as error:
@@ -253,7 +233,7 @@ class _Run:
             if feeder.ident is not None:
                 feeder.join()
             gc.unfreeze()
-            seconds = self.seconds()
+            seconds = self.now()
             self.guard(self._close)
         if self.crash is not None:
             raise self.crash
@@ -310,48 +290,11 @@ class _Run:
         self.start_record["unread"] = self.position.unread
         self.start_record["next"] = self.position.offsets.next_serial
 
-    def _wait(self) -> None:
-        """Until it is over: fire timers, show progress, keep the deadline."""
-        shown = 0.0
-        while not self.over.is_set():
-            now = self.seconds()
-            if self.deadline is not None and now >= self.deadline:
-                return
-            if self.progress is not None and now - shown >= PROGRESS_EVERY:
-                shown = now
-                with self.lock:
-                    report = self.report(now)
-                self.progress(report)
-            with self.lock:
-                while self._timers and self._timers[0][0] <= now:
-                    self.runtime.timer(heapq.heappop(self._timers)[2], now)
-                if self.over.is_set():
-                    return
-                soon = [now + PROGRESS_EVERY]
-                soon += [at for at, _, _ in self._timers[:1]]
-                soon += [self.deadline] if self.deadline is not None else []
-                self.alarm.wait(max(min(soon) - self.seconds(), 0.0))
-
-    def stop(self) -> None:
-        with self.lock:
-            self.stopping = True
-            self.over.set()
-            self.alarm.notify_all()
-        self.workers.wake_all()
-
     def check_over(self) -> None:
         """Lock held: notice that nothing is left to do."""
         if self.runtime.done:
             self.over.set()
             self.alarm.notify_all()
-
-    def guard(self, work: Any, *args: Any) -> None:
-        """Run a thread's work; an error of our own ends the run and is raised from it."""
-        try:
-            work(*args)
-        except BaseException as error:
-            self.crash = self.crash or error
-            self.stop()
 
     def report(self, seconds: float) -> Report:
         rows = [
@@ -436,14 +379,15 @@ class _Run:
     def stop_query(self, query: str, error: HeadgateError) -> None:
         """Stop a query with its error, and remember that."""
         with self.lock:
-            self.runtime.stop_query(query, error, self.seconds())
+            self.runtime.stop_query(query, error, self.now())
             self.position.failed[query] = str(error)
             self.log_record({"kind": "change", "failed": {query: str(error)}})
+            self.workers.admitted()  # what waited for its boxes can go on
             self.check_over()
 
     def restart_query(self, query: str) -> None:
         """Lock held: let a stopped query go on from its last commit."""
-        self.runtime.restart_query(query, self.seconds())
+        self.runtime.restart_query(query, self.now())
         self.log_record({"kind": "change", "failed": {query: None}})
         self.workers.admitted()
 

@@ -23,7 +23,7 @@ def handlers(run: _Run) -> dict[str, Handler]:
 
 def _status(run: _Run) -> dict[str, Any]:
     with run.lock:
-        report, runtime = run.report(run.seconds()), run.runtime
+        report, runtime = run.report(run.now()), run.runtime
         queries = []
         for node in runtime.nodes.outlets:
             own = report.queries[node.name]

@@ -10,7 +10,6 @@ A record is a line of JSON and a line with its checksum.
 from __future__ import annotations
 
 import json
-import threading
 import zlib
 from typing import Any
 
@@ -30,7 +29,6 @@ class Log:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.lock = threading.Lock()
         self.next = 0
         self.intents: dict[int, Data] = {}
         """Steps that were announced and not committed."""

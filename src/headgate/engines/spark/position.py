@@ -63,9 +63,7 @@ class NodePosition:
     queues: list[list[QueueFile]] = field(default_factory=list)
     """For every arrow from a box, the files that wait."""
     state: list[StatePart] = field(default_factory=list)
-    version: str = ""
     late: int = 0
-    rows_in: int = 0
     rows_out: int = 0
 
 
@@ -157,7 +155,6 @@ class Position:
             own = self.nodes[key] = self._new(key)
         own.cursor = change.get("cursor", own.cursor)
         own.late += change.get("late", 0)
-        own.rows_in += change.get("in", 0)
         own.rows_out += change.get("out", 0)
         garbage = []
         for arrow, files in change.get("queued", {}).items():
@@ -169,8 +166,7 @@ class Position:
         for queue in own.queues:
             while queue and queue[0].last < own.cursor:
                 garbage.append(queue.pop(0).name)
-        if "version" in change:
-            own.version = change["version"]
+        if "state" in change:
             parts = [StatePart(**given) for given in change["state"]]
             # All shards are written as a whole together, so what was before is no longer needed.
             own.state = parts if all(part.full for part in parts) else own.state + parts
@@ -205,8 +201,7 @@ class Position:
         self.buckets, self.clock, self.unread = data["buckets"], data["clock"], data["unread"]
         for key, given in data["nodes"].items():
             own = self.nodes.setdefault(key, NodePosition())
-            own.cursor, own.version, own.late = given["cursor"], given["version"], given["late"]
-            own.rows_in, own.rows_out = given["rows_in"], given["rows_out"]
+            own.cursor, own.late, own.rows_out = given["cursor"], given["late"], given["rows_out"]
             own.queues = [
                 [QueueFile(**{**f, "cuts": [tuple(c) for c in f["cuts"]]}) for f in queue]
                 for queue in given["queues"]

@@ -6,11 +6,11 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.engines.report import BoxCall, BoxReport, Overhead, QueryReport, Report, Trace
-from headgate.engines.runtime import Host
+from headgate.engines.report import BoxCall, Overhead, QueryReport, Report
+from headgate.engines.scheduled import Host, Scheduled
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.position import Position
@@ -18,21 +18,16 @@ from headgate.engines.spark.waiting import LiveNode, Step
 from headgate.engines.spark.work import BoxCost, Member, TaskResult
 from headgate.scheduling.interface import (
     Changed,
-    Event,
     Finished,
-    Idle,
     Plan,
     Policy,
     QueueState,
-    Run,
     Spawned,
     Started,
-    Timer,
-    Wake,
 )
 
 
-class SparkRuntime(Planner):
+class SparkRuntime(Planner, Scheduled):
     """An application in motion."""
 
     def __init__(
@@ -53,7 +48,8 @@ class SparkRuntime(Planner):
         buckets: int,
         timer: Callable[[], float],
     ) -> None:
-        super().__init__(
+        Planner.__init__(
+            self,
             nodes,
             position,
             drain=drain,
@@ -66,8 +62,7 @@ class SparkRuntime(Planner):
             framed=framed,
             buckets=buckets,
         )
-        self.policy, self.host, self._timer = policy, host, timer
-        self.overhead, self.trace = Overhead(), Trace()
+        Scheduled.__init__(self, policy, host, timer)
         for live in self.live[len(nodes.boxes) :]:
             output = live.node.output
             assert output is not None
@@ -77,36 +72,13 @@ class SparkRuntime(Planner):
         self.step_seconds: dict[str, float] = {}
         for query in position.failed:
             self._mark(query)
-        for decision in policy.start(self.catalog, workers, seed):
-            self._carry_out(decision)
+        self.start_policy(workers, seed)
 
     # --- events -------------------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
-        begin = self._timer()
-        self.catalog.apply(event)
-        for decision in self.policy.handle(event):
-            self._carry_out(decision)
-        self.overhead.scheduler += self._timer() - begin
-
-    def _carry_out(self, decision: Any) -> None:
-        if isinstance(decision, Run):
-            self.host.assign(decision.worker, decision.plan)
-        elif isinstance(decision, Wake):
-            for worker in decision.workers:
-                self.host.wake(worker)
-        else:
-            self.host.set_timer(decision.at, decision.name)
-
-    def idle(self, worker: int, now: float, overhead: float) -> None:
-        self.tell(Idle(now, worker, overhead))
-
-    def timer(self, name: str, now: float) -> None:
-        self.tell(Timer(now, name))
-
-    def refresh(self, now: float, places: Iterable[int] | None = None) -> None:
+    def refresh(self, now: float) -> None:
         """Tell of queues that have changed: tuples were admitted, or a step has left some."""
-        for node in self.nodes.boxes if places is None else [self.nodes.boxes[p] for p in places]:
+        for node in self.nodes.boxes:
             before = self.catalog.boxes[node.place].queue
             queue = self.measure(node)
             if queue.tuples == before.tuples and queue.full == before.full:
@@ -192,12 +164,10 @@ class SparkRuntime(Planner):
         for result in results:
             for place, cost in result.costs.items():
                 own = nodes[self.nodes.all[place].key]
-                own["in"] = own.get("in", 0) + cost.tuples_in
                 own["out"] = own.get("out", 0) + cost.tuples_out
                 own["late"] = own.get("late", 0) + cost.late
-            for place, (version, parts) in result.states.items():
+            for place, parts in result.states.items():
                 own = nodes[self.nodes.all[place].key]
-                own["version"] = version
                 own.setdefault("state", []).extend(_data(part) for part in parts)
             for (place, arrow), file in result.queued.items():
                 own = nodes.setdefault(self.nodes.all[place].key, {})
@@ -250,11 +220,10 @@ class SparkRuntime(Planner):
             self.live[place].steps.remove(step)
         self.under_way.pop(step.number, None)
 
-    def settle(self) -> dict[str, Any]:
-        """Let the punctuation pass nodes that have nothing to close; returns what the log should say."""
-        passed: dict[str, Any] = {}
+    def settle(self) -> None:
+        """Let the punctuation pass nodes that have nothing to close."""
         if not (self.position.offsets.ended and self.drain):
-            return passed
+            return
         for live in self.live:
             own = self.position.nodes[live.node.key]
             if live.stopped or live.steps or own.cursor != live.taken or own.cursor > self._end:
@@ -263,8 +232,6 @@ class SparkRuntime(Planner):
                 continue
             if self._count(live.node, live.taken, self._end + 1) == 0:
                 own.cursor = live.taken = self._end + 1
-                passed[live.node.key] = {"cursor": own.cursor}
-        return passed
 
     @property
     def done(self) -> bool:
@@ -287,6 +254,7 @@ class SparkRuntime(Planner):
         for node in self.nodes.boxes:
             if self.live[node.place].stopped:
                 self.tell(Changed(now, node.place, QueueState(0)))
+        self.settle()  # whoever waited for its boxes waits no longer
 
     def _mark(self, query: str) -> None:
         self.position.failed.setdefault(query, "")
@@ -329,12 +297,7 @@ class SparkRuntime(Planner):
             seconds=seconds,
             tuples=sum(rows.values()),
             queries={live.node.name: live.report for live in self.live if live.report is not None},
-            boxes={
-                e.name: BoxReport(
-                    e.name, e.calls, e.tuples_in, e.tuples_out, e.cost, e.selectivity, e.call_overhead, e.busy
-                )
-                for e in self.catalog.boxes
-            },
+            boxes=self.box_reports(),
             overhead=Overhead(self.overhead.worker, self.overhead.storage, self.overhead.scheduler),
             trace=self.trace,
             steps=self.steps_done,

@@ -368,7 +368,7 @@ class Pass:
                 file.add(state, member.full, version, (*shard, member.buckets))
                 for shard, state in zip(self.shards(member), held, strict=True)
             ]
-            self.result.states[place] = (version, parts)
+            self.result.states[place] = parts
         data = file.bytes()
         if data is not None:
             _write_bytes(os.path.join(self.order.root, file.name), data, self.order.durable)

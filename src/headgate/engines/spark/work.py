@@ -123,8 +123,8 @@ class TaskResult:
     costs: dict[int, BoxCost] = field(default_factory=dict)
     outputs: dict[int, OutputPart] = field(default_factory=dict)
     queued: dict[tuple[int, int], QueueFile] = field(default_factory=dict)
-    states: dict[int, tuple[str, list[StatePart]]] = field(default_factory=dict)
-    """New version and parts of every state that changed."""
+    states: dict[int, list[StatePart]] = field(default_factory=dict)
+    """New parts of every state that changed."""
     errors: dict[int, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Where the time went: scan, state, write, all."""

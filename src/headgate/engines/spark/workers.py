@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headgate.engines.attended import Crew
 from headgate.engines.spark import sinks
 from headgate.engines.spark.jobs import SourceFailed
 from headgate.engines.spark.session import first_line
@@ -17,54 +17,27 @@ from headgate.engines.spark.waiting import Step
 from headgate.engines.spark.work import TaskResult
 from headgate.errors import BadRow, HeadgateError, RunError
 from headgate.graph.packet import Marker
-from headgate.scheduling.interface import Call, Plan
+from headgate.scheduling.interface import Call
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 if TYPE_CHECKING:
     from headgate.engines.spark.engine import _Run
 
 
-class Workers:
-    """The threads, their mailboxes for plans, and the semaphores on which they sleep."""
+class Workers(Crew):
+    """The threads of a run; they die with the program, since a job may hang."""
 
     def __init__(self, run: _Run, count: int) -> None:
+        super().__init__(run, count, daemon=True)
         self._run = run
-        self._plans: list[Plan | None] = [None] * count
-        self._beds = [threading.Semaphore(0) for _ in range(count)]
         self._asleep: set[int] = set()
-        self._threads = [
-            threading.Thread(
-                target=run.guard, args=(self._loop, worker), name=f"headgate-worker-{worker}", daemon=True
-            )
-            for worker in range(count)
-        ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def join(self) -> None:
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-
-    def wake(self, worker: int) -> None:
-        self._beds[worker].release()
-
-    def wake_all(self) -> None:
-        for bed in self._beds:
-            bed.release()
-
-    def assign(self, worker: int, plan: Plan) -> None:
-        """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
-        self._plans[worker] = plan
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
         if not self._asleep:
             return
         runtime = self._run.runtime
-        runtime.refresh(self._run.seconds())
+        runtime.refresh(self._run.now())
         if runtime.outlets_wait:
             self.wake(min(self._asleep))
 
@@ -78,7 +51,7 @@ class Workers:
                 if run.stopping:
                     return
                 begin = time.perf_counter()
-                now = run.seconds()
+                now = run.now()
                 runtime.refresh(now)
                 self._plans[worker] = None
                 runtime.idle(worker, now, overhead)
@@ -103,7 +76,7 @@ class Workers:
         """First of all, what an earlier run announced: results of it may have been seen."""
         for intent in intents:
             with self._run.lock:
-                step = self._run.runtime.repeat(intent, self._run.seconds())
+                step = self._run.runtime.repeat(intent, self._run.now())
             if step is not None:
                 self._perform(0, step)
 
@@ -208,7 +181,7 @@ class Workers:
             for place, found in parts.items():
                 if place not in failed:
                     self._delivered(step, place, found, now)
-            runtime.finish(step, results, run.seconds())
+            runtime.finish(step, results, run.now())
             for place, why in failed.items():
                 run.stop_query(run.nodes.all[place].name, why)
             run.check_over()
@@ -240,7 +213,7 @@ class Workers:
     def _abandon(self, step: Step) -> None:
         """Lock held: what a step took waits again, for whoever has nothing else to do."""
         run = self._run
-        run.runtime.abandon(step, run.seconds())
+        run.runtime.abandon(step, run.now())
         run.check_over()
         self.admitted()
         run.alarm.notify_all()
@@ -285,7 +258,7 @@ class Workers:
             boxes = [n.place for n in self._run.nodes.boxes if only.intersection(n.queries)]
             with self._run.lock:
                 plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
-                step = self._run.runtime.begin(worker, plan, self._run.seconds(), only)
+                step = self._run.runtime.begin(worker, plan, self._run.now(), only)
             if step is None:
                 continue
             results = self._try(worker, step)

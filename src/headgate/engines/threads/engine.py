@@ -6,8 +6,6 @@ Arrow's kernels release the GIL, so workers run in parallel where it matters.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import sys
 import threading
@@ -17,6 +15,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from headgate.engines.attended import Attended
 from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows, refuse_history
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
@@ -27,9 +26,8 @@ from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.interface import Policy
 
-PROGRESS_EVERY = 0.5
 FEED_PACKETS = 8
 """Packets that the feeder admits per visit to the scheduler, if they fit."""
 
@@ -63,8 +61,11 @@ class Threads(Engine):
             return run.run()
 
 
-class _Run:
+class _Run(Attended):
     """One run: feeder, workers and the thread that called, which waits, keeps timers and shows progress."""
+
+    runtime: Runtime
+    workers: Workers
 
     def __init__(
         self,
@@ -76,18 +77,10 @@ class _Run:
         progress: Progress | None,
         seed: int,
     ) -> None:
-        self.deadline = deadline(until)
-        self.progress = progress
+        super().__init__(threading.Lock(), deadline(until), progress)
         self.clock = WallClock()
-        self.lock = threading.Lock()
         self.room = threading.Condition(self.lock)
-        self.alarm = threading.Condition(self.lock)
         self.feeder_waits = False
-        self.stopping = False
-        self.over = threading.Event()
-        self.crash: BaseException | None = None
-        self._timers: list[tuple[float, int, str]] = []
-        self._timer_count = itertools.count()
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
         self.runtime = Runtime(
@@ -102,27 +95,15 @@ class _Run:
         )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
 
-    # --- what the runtime asks for, lock held -------------------------------------------------------
-
-    def wake(self, worker: int) -> None:
-        self.workers.wake(worker)
-
-    def assign(self, worker: int, plan: Plan) -> None:
-        self.workers.assign(worker, plan)
-
-    def set_timer(self, at: float, name: str) -> None:
-        heapq.heappush(self._timers, (at, next(self._timer_count), name))
-        self.alarm.notify()
-
     # --- the run ------------------------------------------------------------------------------------
 
     def run(self) -> Report:
         self.runtime.open_sinks()
-        feeder = threading.Thread(target=self._guard, args=(self._feed,), name="headgate-feeder")
+        feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
         try:
             feeder.start()
             self.workers.start()
-            self._wait()
+            self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
         finally:
@@ -134,40 +115,18 @@ class _Run:
             self.runtime.close()
         if self.crash is not None:
             raise self.crash
-        return self._report(seconds)
+        return self.report(seconds)
 
-    def _report(self, seconds: float) -> Report:
+    def now(self) -> float:
+        return self.clock.now()
+
+    def report(self, seconds: float) -> Report:
         return self.runtime.report("threads", seconds)
 
-    def _wait(self) -> None:
-        """Until it is over: fire timers, show progress, keep the deadline."""
-        shown = 0.0
-        while not self.over.is_set():
-            now = self.clock.now()
-            if self.deadline is not None and now >= self.deadline:
-                return
-            if self.progress is not None and now - shown >= PROGRESS_EVERY:
-                shown = now
-                with self.lock:
-                    report = self._report(now)
-                self.progress(report)
-            with self.lock:
-                while self._timers and self._timers[0][0] <= now:
-                    self.runtime.timer(heapq.heappop(self._timers)[2], now)
-                if self.over.is_set():
-                    return
-                soon = [now + PROGRESS_EVERY]
-                soon += [at for at, _, _ in self._timers[:1]]
-                soon += [self.deadline] if self.deadline is not None else []
-                self.alarm.wait(max(min(soon) - self.clock.now(), 0.0))
-
     def stop(self) -> None:
+        super().stop()
         with self.lock:
-            self.stopping = True
-            self.over.set()
             self.room.notify_all()
-            self.alarm.notify()
-        self.workers.wake_all()
 
     def check_over(self) -> None:
         """Notice that nothing is left to do."""
@@ -176,14 +135,6 @@ class _Run:
                 if self.runtime.done:
                     self.over.set()
                     self.alarm.notify()
-
-    def _guard(self, work: object, *args: object) -> None:
-        """Run a thread's work; an error of our own ends the run and is raised from it."""
-        try:
-            work(*args)  # type: ignore[operator]
-        except BaseException as error:
-            self.crash = self.crash or error
-            self.stop()
 
     # --- feeding ------------------------------------------------------------------------------------
 

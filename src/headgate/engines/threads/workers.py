@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
+from headgate.engines.attended import Crew
 from headgate.engines.live import LiveOutput, Work
 from headgate.scheduling.interface import Plan
 
@@ -12,38 +12,13 @@ if TYPE_CHECKING:
     from headgate.engines.threads.engine import _Run
 
 
-class Workers:
-    """The threads, their mailboxes for plans, and the semaphores on which they sleep."""
+class Workers(Crew):
+    """The threads of a run."""
 
     def __init__(self, run: _Run, count: int) -> None:
+        super().__init__(run, count)
         self._run = run
-        self._plans: list[Plan | None] = [None] * count
         self._scheduler = 0.0
-        self._beds = [threading.Semaphore(0) for _ in range(count)]
-        self._threads = [
-            threading.Thread(target=run._guard, args=(self._loop, worker), name=f"headgate-worker-{worker}")
-            for worker in range(count)
-        ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def join(self) -> None:
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-
-    def wake(self, worker: int) -> None:
-        self._beds[worker].release()
-
-    def wake_all(self) -> None:
-        for bed in self._beds:
-            bed.release()
-
-    def assign(self, worker: int, plan: Plan) -> None:
-        """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
-        self._plans[worker] = plan
 
     def _loop(self, worker: int) -> None:
         """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work."""

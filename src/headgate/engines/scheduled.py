@@ -1,0 +1,67 @@
+"""A policy at work: events in, and what it decides passed to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.engines.report import BoxReport, Overhead, Trace
+from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Timer, Wake
+
+
+class Host(Protocol):
+    """What a runtime asks of its engine."""
+
+    def wake(self, worker: int) -> None: ...
+    def assign(self, worker: int, plan: Plan) -> None: ...
+    def set_timer(self, at: float, name: str) -> None: ...
+
+
+class Scheduled:
+    """The part of a runtime that talks to the policy; it keeps the catalog, which the policy reads."""
+
+    catalog: Catalog
+
+    def __init__(self, policy: Policy, host: Host, timer: Callable[[], float]) -> None:
+        self.policy = policy
+        self.host = host
+        self.overhead = Overhead()
+        self.trace = Trace()
+        self._timer = timer
+
+    def start_policy(self, workers: int, seed: int) -> None:
+        for decision in self.policy.start(self.catalog, workers, seed):
+            self._carry_out(decision)
+
+    def tell(self, event: Event) -> None:
+        """Let the catalog and the policy know, and carry out what the policy decides."""
+        begin = self._timer()
+        self.catalog.apply(event)
+        for decision in self.policy.handle(event):
+            self._carry_out(decision)
+        self.overhead.scheduler += self._timer() - begin
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Run):
+            self.host.assign(decision.worker, decision.plan)
+        elif isinstance(decision, Wake):
+            for worker in decision.workers:
+                self.host.wake(worker)
+        else:
+            self.host.set_timer(decision.at, decision.name)
+
+    def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
+        self.tell(Idle(now, worker, overhead))
+
+    def timer(self, name: str, now: float) -> None:
+        self.tell(Timer(now, name))
+
+    def box_reports(self) -> dict[str, BoxReport]:
+        """What the catalog learned of every box."""
+        return {
+            e.name: BoxReport(
+                e.name, e.calls, e.tuples_in, e.tuples_out, e.cost, e.selectivity, e.call_overhead, e.busy
+            )
+            for e in self.catalog.boxes
+        }
