@@ -40,7 +40,6 @@ POINTS = (
 )
 QUICK = {
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }
