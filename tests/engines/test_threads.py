@@ -399,7 +399,9 @@ def test_the_command_line_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
         """)
     )
     command = [sys.executable, "-c", "from headgate.cli import main; main()"]
-    out, errors, code = interrupted([*command, "run", "app.py", "--engine", "threads", "--until", "stopped"], tmp_path)
+    out, errors, code = interrupted(
+        [*command, "run", "app.py", "--engine", "threads", "--until", "stopped"], tmp_path
+    )
     assert code == 0, errors
     assert "ticks" in out
     assert "policy" in out

@@ -19,10 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
+from headgate.engines.spark.session import SETTINGS
 from headgate.errors import HeadgateError
 from headgate.workloads.small_queries import CLICK, RANDOM, RESTS, Question, cut
 
 Receive = Callable[[str, pa.RecordBatch], None]
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PERIOD = 1.0
 """Seconds between two arrivals: the rate source works in whole seconds."""
 
@@ -34,6 +36,8 @@ def session(fair: bool = False, cores: int = 2) -> SparkSession:
         SparkSession.builder.master(f"local[{cores}]")
         .appName("headgate-structured")
         .config("spark.scheduler.mode", "FAIR" if fair else "FIFO")
+        # The same JVM on both sides of a comparison.
+        .config(JAVA_OPTIONS, SETTINGS[JAVA_OPTIONS])
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
