@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.engines.inbox import Fifo, Inbox, Merge, coalesce
-from headgate.graph.packet import Marker, Order, Packet, empty_batch
+from headgate.graph.packet import Marker, Order, Packet
 
 SCHEMA = pa.schema([("serial", pa.int64()), ("arrow", pa.int64())])
 
@@ -87,14 +86,10 @@ def test_a_queues_ages_are_measured_only_if_somebody_asks() -> None:
     assert (aged.tuples, aged.full, aged.oldest, aged.mean) == (6, frozenset({3}), 1.0, 4.0)
 
 
-def test_markers_of_an_empty_packet_ride_on_the_last_one() -> None:
+def test_markers_without_a_tuple_are_taken_once() -> None:
     inbox, marker = Fifo(10, 4), Marker(7, 0.0)
-    lonely = Packet(empty_batch(SCHEMA), Order(0, 0.0, 0), (marker,))
-    assert not inbox.attach(0, lonely), "there is nothing to ride on"
-    inbox.put(0, packet([5]))
-    assert inbox.attach(0, lonely)
-    [(only,)] = inbox.take(1)
-    assert only.markers == (marker,)
+    inbox.loose.append(marker)
+    assert (inbox.rows, inbox.take_loose(), inbox.take_loose()) == (0, (marker,), ())
 
 
 # --- merge ----------------------------------------------------------------------------------------------
@@ -192,18 +187,3 @@ def test_clearing_a_merge_forgets_everything() -> None:
     bound.serial = 5
     assert (inbox.rows, inbox.available(), inbox.first_serial(), inbox.packets()) == (0, 0, None, [])
     assert not inbox.full(0)
-
-
-@pytest.mark.parametrize("released", [False, True])
-def test_markers_ride_along_in_a_merge(released: bool) -> None:
-    bound, marker = Bound(), Marker(7, 0.0)
-    inbox = merge(2, bound)
-    lonely = Packet(empty_batch(SCHEMA), Order(0, 0.0, 0), (marker,))
-    assert not inbox.attach(0, lonely)
-    inbox.put(0, packet([0], 0))
-    bound.serial = 1
-    if released:
-        inbox.available()
-    assert inbox.attach(0, lonely)
-    [(only,)] = inbox.take(1)
-    assert only.markers == (marker,)

@@ -242,8 +242,19 @@ class Way:
     packet_rows: int
     seed: int = 0
 
+    def schemes(self, partitioning: Sequence[str]) -> dict[str, Any]:
+        """How results are put in order, and how workers share a keyed box."""
+        draw = random.Random(self.seed + 1)
+        return {
+            "reorder": draw.choice(("nonblocking", "lock")),
+            "partitioning": draw.choice(partitioning),
+            "buckets": draw.choice((2, 5)),
+            "split": draw.choice((None, True)),
+        }
+
     def threads(self, app: hg.App) -> Run:
-        engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows)
+        schemes = self.schemes(("hybrid", "partitioned", "shared"))
+        engine = hg.Threads(workers=self.workers, packet_rows=self.packet_rows, **schemes)
         return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 
     def spark(self, app: hg.App) -> Run:
@@ -266,6 +277,7 @@ class Way:
             costs=costs,
             call_overhead=draw.choice((0.0, 0.001)),
             quantum=0.003,
+            **self.schemes(("hybrid", "partitioned")),
         )
         return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 

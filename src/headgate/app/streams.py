@@ -24,6 +24,7 @@ from headgate.graph.operators.select import Select, WithColumns
 from headgate.graph.operators.top import Top
 from headgate.graph.operators.universal import Universal
 from headgate.graph.operators.window import WindowAggregate
+from headgate.graph.partition import check_ranges
 from headgate.graph.qos import QoS
 from headgate.graph.schema import require_columns
 from headgate.graph.windows import Window
@@ -160,12 +161,18 @@ class Stream:
         """Windows over all rows, whatever their key."""
         return WindowedStream(self, (), window)
 
-    def key_by(self, *columns: str) -> KeyedStream:
-        """Rows of one key belong together: ``clicks.key_by("user_id")``."""
+    def key_by(self, *columns: str, ranges: Sequence[Any] | None = None) -> KeyedStream:
+        """Rows of one key belong together: ``clicks.key_by("user_id")``.
+
+        Where several threads share the keys they do so by a hash, or by ``ranges`` of the one key column,
+        whose ascending boundaries are given: ``key_by("age", ranges=[20, 40, 60])``.
+        """
         if not columns:
             raise PipelineError("key_by: name at least one column.")
         require_columns(self.schema, columns, "key_by")
-        return KeyedStream(self, columns)
+        if ranges is not None:
+            check_ranges(self.schema, columns, ranges)
+        return KeyedStream(self, columns, ranges)
 
     # --- leaving ------------------------------------------------------------------------------------
 
@@ -194,9 +201,14 @@ class Stream:
 class KeyedStream:
     """A stream whose rows belong to keys; what follows has a state per key."""
 
-    def __init__(self, stream: Stream, keys: Sequence[str]) -> None:
+    def __init__(self, stream: Stream, keys: Sequence[str], ranges: Sequence[Any] | None = None) -> None:
         self._stream = stream
         self._keys = tuple(keys)
+        self._ranges = None if ranges is None else tuple(ranges)
+
+    def _box(self, kind: str, operator: Operator, name: str | None, *ports: Port) -> Stream:
+        operator.ranges = self._ranges
+        return self._stream._box(kind, operator, name, *ports)
 
     @property
     def schema(self) -> pa.Schema:
@@ -204,13 +216,13 @@ class KeyedStream:
 
     def window(self, window: Window) -> WindowedStream:
         """Windows per key: ``hg.tumbling(…)``, ``hg.sliding(…)`` or ``hg.session(…)``."""
-        return WindowedStream(self._stream, self._keys, window)
+        return WindowedStream(self._stream, self._keys, window, self._ranges)
 
     def running(
         self, *aggregates: str, expire: Duration | None = None, on: str | None = None, name: str | None = None
     ) -> Stream:
         """Every row with its key's aggregates so far: ``sales.key_by("item").running("sum(n) AS n")``."""
-        return self._stream._box("running", Running(self.schema, self._keys, aggregates, expire, on), name)
+        return self._box("running", Running(self.schema, self._keys, aggregates, expire, on), name)
 
     def process(
         self,
@@ -223,7 +235,7 @@ class KeyedStream:
         name: str | None = None,
     ) -> Stream:
         """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple."""
-        return self._stream._box(
+        return self._box(
             "process", KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name
         )
 
@@ -238,7 +250,7 @@ class KeyedStream:
         if other._stream._app is not self._stream._app:
             raise PipelineError("join: both streams must belong to the same app.")
         operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
-        return self._stream._box("join", operator, name, self._stream._port, other._stream._port)
+        return self._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(
         self, *, cost: float, selectivity: float = 1.0, state_bytes: int = 0, name: str | None = None
@@ -246,7 +258,7 @@ class KeyedStream:
         """The synthetic box with a state per key."""
         label = name or self._stream._app.next_name("universal")
         operator = Universal(self.schema, label, cost, selectivity, 0, self._keys, state_bytes)
-        return self._stream._box("universal", operator, label)
+        return self._box("universal", operator, label)
 
     def __repr__(self) -> str:
         return f"KeyedStream(by {', '.join(self._keys)}: {_columns(self.schema)})"
@@ -255,13 +267,16 @@ class KeyedStream:
 class WindowedStream:
     """Windows of a stream, to be aggregated."""
 
-    def __init__(self, stream: Stream, keys: Sequence[str], window: Window) -> None:
+    def __init__(
+        self, stream: Stream, keys: Sequence[str], window: Window, ranges: tuple[Any, ...] | None = None
+    ) -> None:
         if not isinstance(window, Window):
             raise PipelineError("window: give hg.tumbling(…), hg.sliding(…) or hg.session(…).")
         require_columns(stream.schema, [window.on], f"{window.kind} window")
         self._stream = stream
         self._keys = tuple(keys)
         self._window = window
+        self._ranges = ranges
         self._late: Stream | None = None
 
     def agg(self, *aggregates: str, early: Duration | None = None, name: str | None = None) -> Stream:
@@ -271,6 +286,7 @@ class WindowedStream:
         column ``early``.
         """
         operator = WindowAggregate(self._stream.schema, self._keys, self._window, aggregates, early)
+        operator.ranges = self._ranges
         result = self._stream._box(self._window.kind, operator, name)
         box = result._port[0].node
         self._late = Stream(self._stream._app, (Arrow(box, 1),))

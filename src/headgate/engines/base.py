@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from headgate.engines.report import Report
-from headgate.errors import PipelineError
+from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
 from headgate.scheduling.interface import Policy
 
@@ -67,3 +67,12 @@ def half_of_l2() -> int:
 def default_packet_rows() -> int:
     """Rows per packet: half of L2 in values of 8 bytes, since a kernel touches a column or two at a time."""
     return max(8192, min(131_072, half_of_l2() // 8))
+
+
+def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:
+    """A scheme that there is not is an error when the engine is made."""
+    if given not in known:
+        raise PipelineError(
+            f"{engine}({what}={given!r}): there is no such scheme.{nearest(given, known)} "
+            f"There are: {', '.join(known)}."
+        )

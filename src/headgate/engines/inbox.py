@@ -3,6 +3,10 @@
 A ``Fifo`` serves one arrow.  A ``Merge`` serves several: arrows that were united into one port, and the
 ports of a join.  It releases rows only when no arrow can bring an earlier one any more, so what leaves is
 in serial order, whatever the schedule upstream was.
+
+On every arrow one thread puts at a time and one takes, which may be different ones, without a lock between
+them: a deque takes at one end what it gives at the other, and of the rows put and taken each side counts its
+own.  What only the taker calls says so.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.packet import Packet, Serials
+from headgate.graph.packet import Marker, Packet, Serials
 from headgate.scheduling.interface import QueueState
 
 Round = tuple[Packet, ...]
@@ -26,17 +30,23 @@ class Inbox:
     def __init__(self, capacity: int, packet_rows: int) -> None:
         self.capacity = capacity
         self.packet_rows = packet_rows
-        self.rows = 0
+        self.loose: deque[Marker] = deque()
+        """Markers that came without a tuple, to travel with whatever is taken next."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait."""
+        raise NotImplementedError
 
     def put(self, arrow: int, packet: Packet) -> None:
         raise NotImplementedError
 
     def available(self) -> int:
-        """Rows that a call could take now."""
+        """For the taker: rows that a call could take now."""
         raise NotImplementedError
 
     def take(self, rows: int) -> list[Round]:
-        """At most that many rows, in rounds of about a packet each."""
+        """For the taker: at most that many rows, in rounds of about a packet each."""
         raise NotImplementedError
 
     def packets(self) -> list[Packet]:
@@ -46,11 +56,12 @@ class Inbox:
         """The smallest serial queued."""
         raise NotImplementedError
 
-    def attach(self, arrow: int, packet: Packet) -> bool:
-        """Let the markers of an empty packet travel with the last packet queued; false if there is none."""
-        raise NotImplementedError
+    def take_loose(self) -> tuple[Marker, ...]:
+        """For the taker: the markers that came without a tuple."""
+        return tuple([self.loose.popleft() for _ in range(len(self.loose))])
 
     def clear(self) -> None:
+        """For the taker: forget everything."""
         raise NotImplementedError
 
     def room(self, arrow: int) -> int:
@@ -86,35 +97,42 @@ class Fifo(Inbox):
     def __init__(self, capacity: int, packet_rows: int) -> None:
         super().__init__(capacity, packet_rows)
         self._packets: deque[Packet] = deque()
+        self._put = self._taken = 0
+
+    @property
+    def rows(self) -> int:
+        return self._put - self._taken
 
     def put(self, arrow: int, packet: Packet) -> None:
         self._packets.append(packet)
-        self.rows += len(packet)
+        self._put += packet.order.length  # after the packet is there, so that nobody counts on it before
 
     def available(self) -> int:
         return self.rows
 
     def take(self, rows: int) -> list[Round]:
-        if rows >= self.rows:
-            taken = self.packets()
-            self.clear()
-        else:
-            taken = self.take_exactly(self._whole(rows) if rows >= self.packet_rows else rows)
+        there = self.rows
+        if rows >= there:
+            rows = there
+        elif rows >= self.packet_rows:
+            rows = self._whole(rows)
+        taken = self.take_exactly(rows)
         return [(packet,) for packet in coalesce(taken, self.packet_rows // 8)]
 
     def _whole(self, rows: int) -> int:
         """As many rows as come in whole packets: a long train is not worth cutting one for."""
         total = 0
-        for packet in self._packets:
-            if total + len(packet) > rows:
+        for place in range(len(self._packets)):
+            length = len(self._packets[place])
+            if total + length > rows:
                 break
-            total += len(packet)
+            total += length
         return total or rows
 
     def take_exactly(self, rows: int) -> list[Packet]:
         """The first ``rows`` rows, wherever that cuts a packet."""
         taken: list[Packet] = []
-        self.rows -= rows
+        self._taken += rows
         while rows:
             packet = self._packets.popleft()
             if len(packet) > rows:
@@ -125,23 +143,14 @@ class Fifo(Inbox):
         return taken
 
     def packets(self) -> list[Packet]:
-        return list(self._packets)
+        return [self._packets[place] for place in range(len(self._packets))]
 
     def first_serial(self) -> int | None:
-        for packet in self._packets:
-            if len(packet):
-                return packet.order.first_serial
-        return None
-
-    def attach(self, arrow: int, packet: Packet) -> bool:
-        if not self._packets:
-            return False
-        self._packets[-1] = self._packets[-1].with_markers(packet.markers)
-        return True
+        return self._packets[0].order.first_serial if self._packets else None
 
     def clear(self) -> None:
-        self._packets.clear()
-        self.rows = 0
+        self.loose.clear()
+        self.take_exactly(self.rows)
 
 
 class _Arrow:
@@ -150,7 +159,15 @@ class _Arrow:
     def __init__(self, capacity: int, packet_rows: int) -> None:
         self.ready = Fifo(capacity, packet_rows)
         self.waiting: deque[Packet] = deque()
-        self.rows = 0
+        self._put = self._taken = 0
+
+    @property
+    def rows(self) -> int:
+        return self._put - self._taken
+
+    def put(self, packet: Packet) -> None:
+        self.waiting.append(packet)
+        self._put += len(packet)
 
     def release(self, bound: int) -> None:
         """Rows below ``bound`` may leave.  Bounds never fall, so every row is moved once."""
@@ -180,8 +197,14 @@ class _Arrow:
                 count += int(np.searchsorted(packet.order.serials, bound))
                 break
             count += len(packet)
-        self.rows -= count
+        self._taken += count
         return self.ready.take_exactly(count) if count else []
+
+    def clear(self) -> None:
+        self.ready.clear()
+        while self.waiting:
+            self.waiting.popleft()
+        self._taken = self._put
 
 
 class Merge(Inbox):
@@ -204,10 +227,12 @@ class Merge(Inbox):
         self._bound = bound
         self._arrows = [_Arrow(capacity, packet_rows) for _ in ports]
 
+    @property
+    def rows(self) -> int:
+        return sum([arrow.rows for arrow in self._arrows])
+
     def put(self, arrow: int, packet: Packet) -> None:
-        self._arrows[arrow].waiting.append(packet)
-        self._arrows[arrow].rows += len(packet)
-        self.rows += len(packet)
+        self._arrows[arrow].put(packet)
 
     def available(self) -> int:
         if not self.rows:
@@ -235,7 +260,6 @@ class Merge(Inbox):
             taken = arrow.take_below(cut)
             if taken:
                 parts[port].append(Packet.concat(taken))
-                self.rows -= len(parts[port][-1])
         return tuple(
             Packet.merge(part) if part else Packet.empty(schema)
             for part, schema in zip(parts, self._schemas, strict=True)
@@ -245,7 +269,11 @@ class Merge(Inbox):
         return self.capacity - self._arrows[arrow].rows
 
     def packets(self) -> list[Packet]:
-        return [p for arrow in self._arrows for p in (*arrow.ready.packets(), *arrow.waiting)]
+        found: list[Packet] = []
+        for arrow in self._arrows:
+            found += arrow.ready.packets()
+            found += [arrow.waiting[place] for place in range(len(arrow.waiting))]
+        return found
 
     def first_serial(self) -> int | None:
         firsts = []
@@ -257,19 +285,10 @@ class Merge(Inbox):
                 firsts.append(first)
         return min(firsts) if firsts else None
 
-    def attach(self, arrow: int, packet: Packet) -> bool:
-        queued = self._arrows[arrow]
-        if queued.waiting:
-            queued.waiting[-1] = queued.waiting[-1].with_markers(packet.markers)
-            return True
-        return queued.ready.attach(0, packet)
-
     def clear(self) -> None:
+        self.loose.clear()
         for arrow in self._arrows:
-            arrow.ready.clear()
-            arrow.waiting.clear()
-            arrow.rows = 0
-        self.rows = 0
+            arrow.clear()
 
 
 def coalesce(packets: list[Packet], rows: int) -> list[Packet]:

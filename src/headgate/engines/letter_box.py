@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headgate.engines.inbox import Merge
 from headgate.engines.letters import Letter, as_packet, process
-from headgate.engines.live import LiveBox, LiveOutput, Work
+from headgate.engines.live import LiveOutput, Unit, Work
 from headgate.engines.live_network import NEVER, LiveNetwork
 from headgate.engines.report import QueryReport
 from headgate.graph.network import LETTERS, DeadLetter
@@ -24,7 +24,7 @@ class LetterBox:
         self._arrows = dead_letter.port
         self._closed = False
         self._now = 0.0
-        self._taken: dict[Work, list[Letter]] = {}
+        self._taken: dict[Unit, list[Letter]] = {}
         """Letters of calls that have not delivered yet."""
         inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, capacity, packet_rows)
         report = QueryReport(dead_letter.name)
@@ -43,15 +43,14 @@ class LetterBox:
             self._taken.setdefault(work, []).extend(letters)
         return results
 
-    def deliver(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
+    def deliver(self, unit: Unit, now: float, outputs: dict[int, LiveOutput]) -> None:
         """A call delivers: so do its letters, unless the call's results are dropped too."""
         self._now = now
-        letters = self._taken.pop(work, None)
-        live = work.live
+        letters = self._taken.pop(unit, None)
+        live = unit.live
         if letters and not live.removed:
             packet = as_packet(live.box.name, self._live.network.queries_of[live.place], letters)
-            touched: dict[int, LiveBox] = {}
-            self._live.put(self.output, live.place, packet, touched, outputs, None)
+            self._live.put(self.output, live.place, packet)
         if self.output.inbox.rows:
             outputs[self.output.place] = self.output
 

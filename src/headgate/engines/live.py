@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headgate.engines.inbox import Fifo, Inbox, Round
+from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import QueryReport
 from headgate.engines.sinks.base import Writer
+from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
-from headgate.graph.operator import Operator
+from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.scheduling.states import Task
+
+if TYPE_CHECKING:
+    from headgate.engines.ordered.buckets import Buckets
 
 Times = npt.NDArray[np.float64]
 
@@ -42,17 +48,41 @@ class LiveBox:
     merges: list[int] = field(default_factory=list)
     """Merging boxes downstream, whose input may become available when this one has run."""
     merging_outputs: list[int] = field(default_factory=list)
+    reorder: Reorder[Unit] = field(init=False)
+    """Puts into order what its lanes make."""
     next_ticket: int = 0
-    next_delivery: int = 0
-    open_work: dict[int, Work] = field(default_factory=dict)
+    open_work: dict[int, Unit] = field(default_factory=dict)
+    """By ticket, what was taken and has not yet been seen to have gone on."""
+    sent: deque[Unit] = field(default_factory=deque)
+    """What has gone on, in order, and of which the policy has not yet heard."""
+    buckets: Buckets | None = None
+    """A keyed box whose state is kept by bucket, so that several workers can be inside."""
     end_due: bool = False
     finished: bool = False
     removed: bool = False
+    broken: bool = False
+    """A call has failed; whatever comes after it is not sent on."""
 
     @property
-    def crowded(self) -> bool:
-        """So many calls wait to deliver behind an overtaken one that no further may begin."""
-        return len(self.open_work) >= 4 * self.task.lanes > 4
+    def keyed(self) -> bool:
+        return self.operator.kind is Kind.KEYED
+
+    @property
+    def late(self) -> int:
+        """Rows that came after their window had closed."""
+        states = [self.state] if self.buckets is None else self.buckets.states
+        return sum([getattr(state, "late", 0) for state in states])
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is under way."""
+        return not self.open_work
+
+    @property
+    def waiting(self) -> int:
+        """Tuples that a call could take now."""
+        held = 0 if self.buckets is None else self.buckets.waiting
+        return self.inbox.available() + held
 
 
 @dataclass(eq=False)
@@ -64,35 +94,32 @@ class LiveOutput:
     inbox: Inbox
     report: QueryReport
     writer: Writer | None = None
-    times: list[Times | None] = field(default_factory=list)
+    times: dict[int, Times] = field(default_factory=dict)
+    """In simulation: when the rows of a packet, known by its id, left their box."""
     failed: bool = False
-    passed: tuple[Marker, ...] = ()
-    """Markers that came without a tuple."""
     markers: list[Marker] = field(default_factory=list)
 
     @property
     def waiting(self) -> bool:
         """Whether there is something to hand over now."""
-        return bool(self.passed) or (self.inbox.rows > 0 and self.inbox.available() > 0)
+        return bool(self.inbox.loose) or (self.inbox.rows > 0 and self.inbox.available() > 0)
 
     def take(self) -> list[tuple[Packet, Times | None]]:
         """Everything that can be handed over now, with the times at which rows left, if exact."""
-        times, self.times = self.times, []
+        passed = self.inbox.take_loose()
         if isinstance(self.inbox, Fifo):
-            queued = self.inbox.packets()
-            self.inbox.clear()
-            taken = list(zip(queued, times, strict=True))
+            queued = self.inbox.take_exactly(self.inbox.rows)
         else:
-            taken = [(packet, None) for (packet,) in self.inbox.take(self.inbox.rows)]
-        if self.passed:
-            taken.append((Packet.empty(self.output.schema, self.passed), None))
-            self.passed = ()
+            queued = [packet for (packet,) in self.inbox.take(self.inbox.rows)]
+        taken = [(packet, self.times.pop(id(packet), None)) for packet in queued]
+        if passed:
+            taken.append((Packet.empty(self.output.schema, passed), None))
         return taken
 
     def forget(self) -> None:
         """Drop what waits: the query has failed."""
         self.inbox.clear()
-        self.times, self.passed = [], ()
+        self.times.clear()
 
     def hand_over(self, packet: Packet, times: Times | None, clock: Callable[[], float]) -> None:
         """Give results to the sink and measure their latency.  One caller per output at a time."""
@@ -120,22 +147,44 @@ Target = tuple[LiveBox | LiveOutput, int]
 
 
 @dataclass(eq=False)
-class Work:
+class Unit:
+    """What is taken from a box's queue at once, and leaves at once: in the order of its tickets."""
+
+    live: LiveBox
+    ticket: int
+    rounds: list[Round]
+    head: list[Order]
+    """Order of its first packets, from which the first serial is found if somebody asks."""
+    end: bool = False
+    results: list[list[Packet]] = field(default_factory=list)
+    markers: tuple[Marker, ...] = ()
+    """Markers that came without a tuple and leave after the results."""
+    error: HeadgateError | None = None
+    inputs: tuple[dict[int, int], set[int]] | None = None
+    """For a join: its inputs that have ended, and those that are idle."""
+    passed_on: tuple[LiveBox, ...] = ()
+    """Boxes that have had the results already."""
+    leaves: Callable[[Packet], Times] | None = None
+    """In simulation: when each row of a result leaves the call."""
+
+    @property
+    def first_serial(self) -> int:
+        return min(order.first_serial for order in self.head)
+
+
+@dataclass(eq=False)
+class Work(Unit):
     """One box call under way.
 
     A superbox is a tree of them: results of one are passed on to the next packet by packet, while they
     are in the cache, without going through the queue between them.
     """
 
-    live: LiveBox
-    worker: int
-    rounds: list[Round]
-    head: list[Order]
-    """Order of its first packets, from which the first serial is found if somebody asks."""
-    end: bool
-    ticket: int
-    tuples: int
-    start: float
+    worker: int = 0
+    tuples: int = 0
+    limit: int = 0
+    """Where the state is kept by bucket: how many tuples to work on."""
+    start: float = 0.0
     onward: list[list[Work]] = field(default_factory=list)
     """For every output, the calls that its packets are passed on to."""
     members: dict[int, Work] = field(default_factory=dict)
@@ -143,17 +192,8 @@ class Work:
     keeps: bool = True
     """Some results go to a queue or an output."""
     tuples_out: int = 0
-    results: list[list[Packet]] = field(default_factory=list)
     ended: float = 0.0
     seconds: float = 0.0
     overhead: float = 0.0
-    over: bool = False
-    markers: tuple[Marker, ...] = ()
-    """Markers that came without a tuple and leave after the results."""
-    error: BaseException | None = None
-    leaves: Callable[[Packet], Times] | None = None
-    """In simulation: when each row of a result leaves the call."""
-
-    @property
-    def first_serial(self) -> int:
-        return min(order.first_serial for order in self.head)
+    sending: float = 0.0
+    """Seconds of it that went into passing results on."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headgate.engines.inbox import Fifo, Inbox, Merge
-from headgate.engines.live import LiveBox, LiveOutput, Target, Times, Work
+from headgate.engines.live import LiveBox, LiveOutput, Target, Times, Unit
+from headgate.engines.ordered.reordering import SCHEMES
 from headgate.engines.report import QueryReport
 from headgate.graph.network import Arrow, Box, Network, Source
 from headgate.graph.operator import Kind, Operator
@@ -15,6 +16,9 @@ from headgate.scheduling.interface import QueueState
 from headgate.scheduling.states import Task
 
 NOBODY: frozenset[int] = frozenset()
+RING = 32
+RING_OF_LANE = 4
+"""Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
 NEVER = 1 << 62
 """The frontier of an arrow that brings nothing more."""
 
@@ -30,9 +34,12 @@ class LiveNetwork:
         packet_rows: int,
         queue_rows: int,
         latency: bool,
+        reorder: str,
         prepare: Callable[[Operator], Operator],
     ) -> None:
         self.network = network
+        self.ring = max(RING, RING_OF_LANE * lanes)
+        self._reorder = reorder
         self.admitted = 0
         """Below this serial, every tuple has been queued."""
         self.sources_ended = False
@@ -56,6 +63,7 @@ class LiveNetwork:
         operator = prepare(box.operator)
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
+        live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
         live.holds_time = hasattr(live.state, "idle")
         live.inbox = self._inbox(box.ports)
         live.targets = [[] for _ in operator.outputs]
@@ -117,6 +125,7 @@ class LiveNetwork:
             tuple(self.network.downstream[live.place]),
             self.network.queries_of[live.place],
             live.operator.cost,
+            live.feeders.count(-1),
         )
 
     # --- packets ------------------------------------------------------------------------------------
@@ -130,69 +139,60 @@ class LiveNetwork:
                     room = min(room, target.inbox.room(arrow))
         return room
 
-    def deliver(self, work: Work, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
-        passed_on = [w.live for calls in work.onward for w in calls]
-        for results in work.results:
-            for port, packet in enumerate(results):
-                times = work.leaves(packet) if work.leaves is not None and len(packet) else None
-                for target, arrow in work.live.targets[port]:
-                    if target not in passed_on:
-                        self.put(target, arrow, packet, touched, outputs, times)
-        if work.markers:
-            self._forward(work.live, work.markers, touched, outputs)
+    def send_downstream(self, unit: Unit) -> None:
+        """Pass on what came of a unit.
 
-    def _forward(
-        self,
-        live: LiveBox,
-        markers: tuple[Marker, ...],
-        touched: dict[int, LiveBox],
-        outputs: dict[int, LiveOutput],
-    ) -> None:
-        """Markers without tuples pass a box by: there is nothing to call it for."""
-        empty = Packet.empty(live.operator.outputs[0], markers)
-        for target, arrow in live.targets[0]:
-            self.put(target, arrow, empty, touched, outputs, None)
+        Units of a box come here one at a time, in the order of their tickets, while others are at work: what
+        is done here must hold without the scheduler's lock.
+        """
+        live = unit.live
+        live.broken = live.broken or unit.error is not None
+        if not live.broken and not live.removed:
+            for results in unit.results:
+                for port, packet in enumerate(results):
+                    times = unit.leaves(packet) if unit.leaves is not None and len(packet) else None
+                    for target, arrow in live.targets[port]:
+                        if target not in unit.passed_on:
+                            self.put(target, arrow, packet, times)
+            if unit.markers:
+                self.forward(live, unit.markers)
+        live.sent.append(unit)
+
+    def forward(self, live: LiveBox, markers: tuple[Marker, ...]) -> None:
+        """Let markers without tuples leave a box."""
+        for target, _ in live.targets[0]:
+            target.inbox.loose.extend(markers)
 
     def put(
-        self,
-        target: LiveBox | LiveOutput,
-        arrow: int,
-        packet: Packet,
-        touched: dict[int, LiveBox],
-        outputs: dict[int, LiveOutput],
-        times: Times | None,
+        self, target: LiveBox | LiveOutput, arrow: int, packet: Packet, times: Times | None = None
     ) -> None:
-        if isinstance(target, LiveOutput):
-            if target.failed:
-                return
-            if len(packet):
-                target.inbox.put(arrow, packet)
-                target.times.append(times)
-            elif packet.markers and not target.inbox.attach(arrow, packet):
-                target.passed += packet.markers
-            outputs[target.place] = target
-        elif target.removed:
+        """Queue a packet, unless nobody wants it any more."""
+        if target.failed if isinstance(target, LiveOutput) else target.removed:
             return
-        elif len(packet):
-            target.inbox.put(arrow, packet)
-            touched[target.place] = target
-        elif packet.markers and not target.inbox.attach(arrow, packet):
-            if target.open_work:
-                newest = target.open_work[max(target.open_work)]
-                newest.markers += packet.markers
-            else:
-                self._forward(target, packet.markers, touched, outputs)
+        if not len(packet):
+            target.inbox.loose.extend(packet.markers)
+            return
+        if times is not None and isinstance(target, LiveOutput) and isinstance(target.inbox, Fifo):
+            target.times[id(packet)] = times
+        target.inbox.put(arrow, packet)
+
+    def has_place(self, live: LiveBox) -> bool:
+        """Whether a unit more would find its place among those that wait for earlier ones to leave."""
+        return live.next_ticket - live.reorder.next < self.ring
 
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
-        if live.crowded:
-            return QueueState(0)
         inbox = live.inbox
-        if inbox.rows < inbox.capacity:
-            return inbox.measure(self._latency, NOBODY)
-        full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
-        return inbox.measure(self._latency, full)
+        full = NOBODY
+        if inbox.rows >= inbox.capacity:
+            full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
+        queue = inbox.measure(self._latency, full)
+        if live.buckets is not None:
+            if not self.has_place(live):
+                queue.tuples = 0
+            queue.tuples += live.buckets.waiting
+        return queue
 
     # --- order --------------------------------------------------------------------------------------
 

@@ -218,6 +218,8 @@ class Report:
     boxes: dict[str, BoxReport]
     overhead: Overhead
     trace: Trace
+    ring_full: int = 0
+    """How often a result came too early for the ring in which results wait for earlier ones."""
     steps: int = 0
     """Spark jobs that were committed."""
     step_seconds: dict[str, float] = field(default_factory=dict)

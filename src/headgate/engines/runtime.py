@@ -9,20 +9,22 @@ at a time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
 from headgate.engines.letter_box import LetterBox
-from headgate.engines.live import LiveBox, LiveOutput, Work
+from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
 from headgate.engines.live_network import LiveNetwork
+from headgate.engines.ordered.atomics import Counter
+from headgate.engines.ordered.buckets import Buckets
 from headgate.engines.report import BoxCall, Report
 from headgate.engines.scheduled import Host, Scheduled
 from headgate.errors import HeadgateError, OperatorError, SinkError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Order, Packet, empty_batch
-from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     Call,
     Changed,
@@ -36,6 +38,14 @@ from headgate.scheduling.trains import WHOLE_QUEUE
 
 QUEUE_PACKETS = 16
 """A queue holds about that many packets; a box whose results find no room is not run."""
+DEAR = 5e-6
+"""Seconds per tuple from which on several workers in a keyed box pay for splitting its packets by bucket."""
+CALLS_TO_KNOW = 8
+"""Calls after which a box's measured cost is believed."""
+UNIT_SECONDS = 0.05
+"""Work that is split over buckets at once: some ten times what splitting it over a hundred costs."""
+NO_TICKET = -1
+"""Of a call that works on what units brought, and leaves nothing itself."""
 
 
 class Runtime(Scheduled):
@@ -51,6 +61,10 @@ class Runtime(Scheduled):
         packet_rows: int,
         drain: bool,
         seed: int = 0,
+        reorder: str = "nonblocking",
+        partitioning: str = "hybrid",
+        buckets: int = 100,
+        split: bool | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -67,8 +81,13 @@ class Runtime(Scheduled):
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
             latency="latency" in policy.needs,
+            reorder=reorder,
             prepare=prepare,
         )
+        self._partitioning, self._buckets, self._split = partitioning, buckets, split
+        self._packet_rows = packet_rows
+        self.ring_full = Counter()
+        """How often a result found its place taken."""
         self.boxes = self.live.boxes
         self.outputs = self.live.outputs
         self._queries = tuple(self.outputs)
@@ -96,7 +115,11 @@ class Runtime(Scheduled):
         outputs: dict[int, LiveOutput] = {}
         for source, packet in packets:
             for target, arrow in self.live.source_targets[source]:
-                self.live.put(target, arrow, packet, touched, outputs, None)
+                self.live.put(target, arrow, packet)
+                if isinstance(target, LiveBox):
+                    touched[target.place] = target
+                else:
+                    outputs[target.place] = target
         self.live.admitted = self.admission.next_serial
         for source, entry in enumerate(self.admission.entries):
             if entry.error is not None:
@@ -125,37 +148,115 @@ class Runtime(Scheduled):
         if not live.task.free or not self.catalog.can_run(call.box):
             return None
         entry = self.catalog.boxes[call.box]
+        if live.buckets is None and live.keyed and self._pays(entry) and live.idle:
+            self._open_buckets(live, entry)
         if live.end_due:
-            rounds: list[Round] = []
-            tuples, head = 0, [Order(self.live.admitted, now, 1)]
+            work: Work | None = self._open(live, worker, [], [Order(self.live.admitted, now, 1)], now)
+        elif live.buckets is not None:
+            work = self._enter(live, worker, max(1, call.train.size(entry)), now)
         else:
-            rounds = live.inbox.take(max(1, call.train.size(entry)))
-            if not rounds:
-                return None
-            tuples = sum([packet.order.length for round_ in rounds for packet in round_])
-            head = [packet.order for packet in rounds[0] if len(packet)]
-        work = self._open(live, worker, rounds, head, tuples, now)
-        if live.holds_time:
-            self._set_idle_inputs(live)
-        if live.first:
-            _mark_begin(rounds, now)
+            rounds = self._take(live, max(1, call.train.size(entry)), now)
+            work = self._open(live, worker, rounds, _head(rounds), now) if rounds else None
+        if work is None:
+            return None
         queue = self.live.measure(live)
         more = live.task.begin(queue.tuples > 0)
-        self.tell(Started(now, worker, live.place, tuples, queue))
+        self.tell(Started(now, worker, live.place, work.tuples, queue))
         if more:
             self.tell(Spawned(now, live.place, queue, immediate=False, worker=worker))
         return work
 
-    def _open(
-        self, live: LiveBox, worker: int, rounds: list[Round], head: list[Order], tuples: int, now: float
-    ) -> Work:
-        work = Work(live, worker, rounds, head, live.end_due, live.next_ticket, tuples, now)
+    def _take(self, live: LiveBox, rows: int, now: float) -> list[Round]:
+        """At most that many rows of a box's queue, with the markers that wait there."""
+        rounds = live.inbox.take(rows)
+        if rounds and live.inbox.loose:
+            first, *others = rounds[-1]
+            rounds[-1] = (first.with_markers(live.inbox.take_loose()), *others)
+        if live.first:
+            _mark_begin(rounds, now)
+        return rounds
+
+    def _open(self, live: LiveBox, worker: int, rounds: list[Round], head: list[Order], now: float) -> Work:
+        tuples = sum([packet.order.length for round_ in rounds for packet in round_])
+        work = Work(
+            live, live.next_ticket, rounds, head, live.end_due, worker=worker, tuples=tuples, start=now
+        )
         work.onward = [[] for _ in live.targets]
         work.members[live.place] = work
         live.end_due = False
         live.next_ticket += 1
         live.open_work[work.ticket] = work
+        if live.holds_time:
+            self._set_idle_inputs(live)
         return work
+
+    # --- keyed boxes with several workers inside ----------------------------------------------------
+
+    def _pays(self, entry: BoxEntry) -> bool:
+        """Whether more workers inside a keyed box gain more than splitting its packets costs."""
+        if self._split is not None or self.workers == 1 or self.letters is not None:
+            return bool(self._split) and self.workers > 1 and self.letters is None
+        if entry.stated_cost is None and entry.calls < CALLS_TO_KNOW:
+            return False
+        return entry.cost >= DEAR
+
+    def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
+        """From now on a box keeps its state by bucket, and has a lane for every worker."""
+        live.buckets = Buckets(live.operator, live.state, self._partitioning, self._buckets, self.workers)
+        live.task.lanes = entry.lanes = min(self.workers, len(live.buckets.states))
+
+    def _enter(self, live: LiveBox, worker: int, limit: int, now: float) -> Work | None:
+        """A call on a box with its state by bucket: it takes something new if too little is at hand."""
+        buckets = live.buckets
+        assert buckets is not None
+        if limit > buckets.waiting and self.live.has_place(live):
+            entry = self.catalog.boxes[live.place]
+            rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
+            rounds = self._take(live, min(rows, max(limit, self._packet_rows)), now)
+            if rounds:
+                unit = Unit(live, live.next_ticket, rounds, _head(rounds))
+                if live.holds_time:
+                    unit.inputs = self._idle_inputs(live)
+                live.next_ticket += 1
+                live.open_work[unit.ticket] = unit
+                buckets.take(unit)
+        if not buckets.waiting:
+            return None
+        work = Work(live, NO_TICKET, [], [], worker=worker, limit=limit, start=now)
+        work.members[live.place] = work
+        return work
+
+    def split(self, work: Work) -> None:
+        """No lock: split what waits for that, so that workers can share it."""
+        assert work.live.buckets is not None
+        work.live.buckets.split()
+
+    def consume(self, work: Work) -> Iterator[int]:
+        """No lock: work on one bucket's rows after the other, and say how many they were.
+
+        Whoever drives it lets time pass between: what comes of the rows leaves when it goes on.
+        """
+        live, buckets = work.live, work.live.buckets
+        assert buckets is not None
+        for part in buckets.consume(lambda: work.tuples >= work.limit):
+            begin = self._timer()
+            unit, state = part.unit, buckets.states[part.bucket]
+            if unit.inputs is not None:
+                state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])  # type: ignore[attr-defined]
+            try:
+                if unit.error is None:
+                    for number, packets in part.rounds.items():
+                        part.results[number] = live.operator.process(packets, state)
+                        work.tuples_out += len(part.results[number][0])
+            except Exception as error:
+                unit.error = _located(unit, error)
+            work.tuples += part.rows
+            work.seconds += self._timer() - begin
+            yield part.rows
+            whole = buckets.complete(part)
+            if whole is not None:
+                taken = live.reorder.send(whole.ticket, whole)
+                assert taken, "a unit was taken without a place for what comes of it"
 
     def fuse(self, work: Work, call: Call, now: float) -> bool:
         """Make a plan's later call part of a superbox under way, if that changes nothing but the cost.
@@ -167,13 +268,16 @@ class Runtime(Scheduled):
         feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
         if feeder is None or feeder.end or call.train != WHOLE_QUEUE:
             return False
-        if live.removed or live.finished or live.inbox.rows or live.crowded or not live.task.free:
+        if live.buckets is not None or feeder.live.buckets is not None:
+            return False
+        if live.removed or live.finished or live.inbox.rows or not live.task.free:
             return False
         if not self.catalog.has_room(call.box):
             return False
-        if any(call.box not in w.members for w in feeder.live.open_work.values() if w is not feeder):
+        others = [w for w in feeder.live.open_work.values() if w is not feeder]
+        if any(not isinstance(w, Work) or call.box not in w.members for w in others):
             return False
-        member = self._open(live, work.worker, [], work.head, 0, now)
+        member = self._open(live, work.worker, [], work.head, now)
         member.members = work.members
         member.members[live.place] = member
         for port, targets in enumerate(feeder.live.targets):
@@ -185,15 +289,20 @@ class Runtime(Scheduled):
     def execute(self, work: Work) -> None:
         """The call itself; needs no lock, since nobody else is inside its lanes."""
         for member in work.members.values():
-            passed_on = sum(len(calls) for calls in member.onward)
-            member.keeps = passed_on < sum(len(targets) for targets in member.live.targets)
+            member.passed_on = tuple([call.live for calls in member.onward for call in calls])
+            member.keeps = len(member.passed_on) < sum([len(targets) for targets in member.live.targets])
         for packets in work.rounds:
             self._call(work, packets)
         if work.end:
             live = work.live
             end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
             try:
-                work.results.append(live.operator.finish(live.state, end))
+                closed = (
+                    live.operator.finish(live.state, end)
+                    if live.buckets is None
+                    else live.buckets.finish(end)
+                )
+                work.results.append(closed)
             except Exception as error:
                 work.error = _located(work, error)
 
@@ -222,8 +331,16 @@ class Runtime(Scheduled):
                 else:
                     member.markers += packet.markers
 
+    def send(self, unit: Unit) -> bool:
+        """No lock: let what came of a unit leave when it is its turn; false if it is too early, try again."""
+        unit.rounds = []
+        taken = unit.live.reorder.send(unit.ticket, unit)
+        if not taken:
+            self.ring_full.fetch_add(1)
+        return taken
+
     def finish(self, work: Work, now: float) -> list[LiveOutput]:
-        """A call is over: pass results on, in the order in which calls began.  Returns outputs to drain."""
+        """A call is over and sent: tell the policy, also of what has left.  Returns outputs to drain."""
         outputs: dict[int, LiveOutput] = {}
         start, overhead = work.start, work.overhead / len(work.members)
         for member in list(work.members.values()):
@@ -236,24 +353,50 @@ class Runtime(Scheduled):
             outputs |= {o.place: o for o in self._settle_ends(now, list(work.members))}
         return list(outputs.values())
 
+    def settle(self, live: LiveBox, worker: int, now: float) -> list[LiveOutput]:
+        """While a call goes on: tell of what has left its box, and of what others could do in it."""
+        outputs: dict[int, LiveOutput] = {}
+        self._announce(self._settle(live, now, outputs), now, None)
+        self._recheck(live, now, worker)
+        self._check_merges(live, now, worker, outputs)
+        return list(outputs.values())
+
+    def _settle(
+        self, live: LiveBox, now: float, outputs: dict[int, LiveOutput]
+    ) -> tuple[tuple[int, QueueState], ...]:
+        """See to units that have left a box; the queues that their results went to."""
+        if not live.sent:
+            return ()
+        while live.sent:
+            unit = live.sent.popleft()
+            del live.open_work[unit.ticket]
+            live.finished = live.finished or unit.end
+            if unit.error is not None:
+                self._fail_queries(self.network.queries_of[live.place], unit.error, now)
+            if self.letters is not None:
+                self.letters.deliver(unit, now, outputs)
+        if live.idle and live.inbox.loose and not live.inbox.rows:
+            self.live.forward(live, live.inbox.take_loose())
+        touched: dict[int, LiveBox] = {}
+        self._reached(live, touched, outputs)
+        return tuple([(place, self.live.measure(box)) for place, box in touched.items()])
+
+    def _reached(self, live: LiveBox, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
+        """Where a box's results go; markers that came without any pass boxes that have nothing to do."""
+        for targets in live.targets:
+            for target, _ in targets:
+                if isinstance(target, LiveOutput):
+                    outputs[target.place] = target
+                    continue
+                touched[target.place] = target
+                if target.inbox.loose and target.idle and not target.inbox.rows:
+                    self.live.forward(target, target.inbox.take_loose())
+                    self._reached(target, {}, outputs)
+
     def _finish_one(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
         live = work.live
-        work.over = True
-        work.rounds = []
-        if work.error is not None:
-            self._fail_queries(self.network.queries_of[live.place], work.error, now)
-        touched: dict[int, LiveBox] = {}
-        crowded = live.crowded
-        while live.next_delivery in live.open_work and live.open_work[live.next_delivery].over:
-            ready = live.open_work.pop(live.next_delivery)
-            live.next_delivery += 1
-            live.finished = live.finished or ready.end
-            if not live.removed:
-                self.live.deliver(ready, touched, outputs)
-            if self.letters is not None:
-                self.letters.deliver(ready, now, outputs)
-        more = live.task.finish(live.inbox.available() > 0)
-        queues = tuple([(place, self.live.measure(box)) for place, box in touched.items()])
+        queues = self._settle(live, now, outputs)
+        more = live.task.finish(live.waiting > 0)
         self.tell(
             Finished(
                 now,
@@ -269,10 +412,24 @@ class Runtime(Scheduled):
         self._announce(queues, now, work.worker)
         if more and not live.removed:
             self.tell(Spawned(now, live.place, self.live.measure(live), immediate=False, worker=work.worker))
-        elif crowded and not live.crowded:
-            self.tell(Changed(now, live.place, self.live.measure(live)))
+        else:
+            self._recheck(live, now, work.worker)
+        self._check_merges(live, now, work.worker, outputs)
+
+    def _recheck(self, live: LiveBox, now: float, worker: int) -> None:
+        """A box whose state is by bucket: what others can do in it changes while a call goes on."""
+        if live.buckets is None or live.removed:
+            return
+        queue = self.live.measure(live)
+        if queue.tuples != self.catalog.boxes[live.place].queue.tuples:
+            if queue.tuples and live.task.arrive():
+                self.tell(Spawned(now, live.place, queue, True, worker))
+            else:
+                self.tell(Changed(now, live.place, queue))
+
+    def _check_merges(self, live: LiveBox, now: float, worker: int, outputs: dict[int, LiveOutput]) -> None:
         for place in live.merges:
-            self._check_merge(self.boxes[place], now, work.worker)
+            self._check_merge(self.boxes[place], now, worker)
         for place in live.merging_outputs:
             outputs[place] = self.outputs[place]
 
@@ -321,21 +478,27 @@ class Runtime(Scheduled):
             live.end_due = True
             if live.task.arrive():
                 self.tell(Spawned(now, live.place, QueueState(1), False))
+            else:
+                self.tell(Changed(now, live.place, QueueState(1)))
         for live in self.live.merging:
             self._check_merge(live, now, None)
         return [output for output in self.outputs if isinstance(output.inbox, Merge)]
 
     def _set_idle_inputs(self, live: LiveBox) -> None:
-        """An input whose sources have all ended or fallen idle does not hold a join's time back."""
+        live.state.ended, live.state.idle = self._idle_inputs(live)
+
+    def _idle_inputs(self, live: LiveBox) -> tuple[dict[int, int], set[int]]:
+        """Inputs whose sources have all ended, since when, or fallen idle: they hold no join's time back."""
+        ended: dict[int, int] = {}
+        idle: set[int] = set()
         for port, places in enumerate(live.port_sources):
             sources = [self.admission.entries[place] for place in places]
             ends = [source.ended_at for source in sources if source.ended_at is not None]
             if len(ends) == len(sources):
-                live.state.ended[port] = max(ends)
+                ended[port] = max(ends)
             elif all(source.idle or source.ended_at is not None for source in sources):
-                live.state.idle.add(port)
-            else:
-                live.state.idle.discard(port)
+                idle.add(port)
+        return ended, idle
 
     @property
     def done(self) -> bool:
@@ -407,7 +570,7 @@ class Runtime(Scheduled):
             report = live.report
             report.tuples_in = sum(rows[s.name] for s in self.network.sources_of(live.output.port))
             boxes = self.network.queries.get(live.output.name, frozenset())
-            report.late = sum(getattr(self.boxes[b].state, "late", 0) for b in boxes)
+            report.late = sum(self.boxes[b].late for b in boxes)
             report.measure(live.markers)
         return Report(
             engine=engine,
@@ -419,6 +582,7 @@ class Runtime(Scheduled):
             boxes=self.box_reports(),
             overhead=copy.copy(self.overhead),
             trace=self.trace,
+            ring_full=self.ring_full.load(),
         )
 
 
@@ -431,13 +595,17 @@ def _mark_begin(rounds: Sequence[Round], now: float) -> None:
                     marker.begin = now
 
 
-def _located(work: Work, error: Exception) -> HeadgateError:
+def _head(rounds: Sequence[Round]) -> list[Order]:
+    return [packet.order for packet in rounds[0] if len(packet)]
+
+
+def _located(unit: Unit, error: Exception) -> HeadgateError:
     """The error with the box and the tuples it failed on, unless it says so itself."""
     if isinstance(error, HeadgateError):
         return error
-    live = work.live
+    live = unit.live
     wrapped = OperatorError(
-        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {work.first_serial} on: "
+        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {unit.first_serial} on: "
         f"{type(error).__name__}: {error}"
     )
     wrapped.__cause__ = error

@@ -69,6 +69,8 @@ class Operator:
     """Stated seconds per tuple, for the papers' synthetic boxes; None: measure it."""
     keys_by_input: tuple[tuple[str, ...], ...] = ()
     """A keyed operator's key columns in each input."""
+    ranges: tuple[Any, ...] | None = None
+    """Ascending boundaries of the one key column, where buckets are ranges of it; None: by a hash."""
     times_by_input: tuple[str | None, ...] = ()
     """For each input the column by which event time moves a keyed operator; None if it looks at none."""
     ties_by_output: tuple[tuple[str, ...], ...] = ()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.errors import PipelineError
 from headgate.graph.columns import integers, invalid, is_narrow, lexical_order, limbs, value_keys
 
 Hashes = npt.NDArray[np.uint64]
@@ -101,3 +102,19 @@ def range_buckets(batch: pa.RecordBatch, key: str, boundaries: Sequence[Any]) ->
     ranges = np.searchsorted(rank[:count], rank[count:], side="right").astype(np.int32)
     null = invalid(array)
     return ranges if null is None else np.where(null, np.int32(0), ranges)
+
+
+def check_ranges(schema: pa.Schema, columns: Sequence[str], ranges: Sequence[Any]) -> None:
+    """Boundaries that are none of the key's are an error when the pipeline is built."""
+    if len(columns) != 1:
+        raise PipelineError(f"key_by(ranges=…): ranges are of one column, not of {', '.join(columns)}.")
+    kind = schema.field(columns[0]).type
+    try:
+        given = pa.array(ranges, type=kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise PipelineError(
+            f"key_by(ranges={ranges!r}): give boundaries of column '{columns[0]}', which is {kind}."
+        ) from None
+    ascending = lexical_order(value_keys(given)).tolist() == list(range(len(given)))
+    if given.null_count or not ascending or len(given.unique()) < len(given):
+        raise PipelineError(f"key_by(ranges={ranges!r}): give each boundary once, in ascending order.")

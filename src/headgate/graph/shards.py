@@ -15,7 +15,7 @@ are merged right after the keyed box, before anything else is done with its resu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +23,23 @@ import pyarrow as pa
 
 from headgate.errors import PipelineError
 from headgate.graph.columns import Ints, lexical_order, sort_keys
-from headgate.graph.operator import Kind, Operator
+from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.packet import Order, Packet
 from headgate.graph.partition import buckets as buckets_of
 from headgate.graph.time import ticks_of
 
+BucketOf = Callable[[pa.RecordBatch, Sequence[str], int], npt.NDArray[np.int32]]
+"""The bucket of every row: of a batch, by its key columns, out of so many."""
 Shard = range | tuple[int, int]
 """The buckets of a shard: from the first to, not including, the second."""
 
 
 def split(
-    operator: Operator, packets: Sequence[Packet], shards: Sequence[Shard], buckets: int
+    operator: Operator,
+    packets: Sequence[Packet],
+    shards: Sequence[Shard],
+    buckets: int,
+    bucket_of: BucketOf = buckets_of,
 ) -> list[list[Packet]]:
     """One call's packets, one per input, for each of ``shards``, which share out ``buckets`` buckets.
 
@@ -44,7 +50,7 @@ def split(
     if len(shards) == 1:
         return [list(packets)]
     split_inputs = [
-        _parts(operator, port, packet, places, owners, len(shards), buckets)
+        _parts(operator, port, packet, places, owners, len(shards), buckets, bucket_of)
         for port, (packet, places) in enumerate(zip(packets, _places(packets), strict=True))
     ]
     return [list(parts) for parts in zip(*split_inputs, strict=True)]
@@ -57,6 +63,33 @@ def merge(operator: Operator, results: Sequence[Sequence[Packet]]) -> list[Packe
         _merged(parts, ties[output] if ties else ())
         for output, parts in enumerate(zip(*results, strict=True))
     ]
+
+
+def buckets_of_state(
+    operator: Operator, table: pa.Table, buckets: int, bucket_of: BucketOf = buckets_of
+) -> npt.NDArray[np.int32]:
+    """The bucket of every row of a keyed state's table, whose first columns are the key."""
+    names = [str(place) for place in range(len(operator.keys_by_input[0]))]
+    columns = [table.column(place).combine_chunks() for place in range(len(names))]
+    return bucket_of(pa.RecordBatch.from_arrays(columns, names=names), names, buckets)
+
+
+def split_state(
+    operator: Operator,
+    state: State,
+    shards: Sequence[tuple[int, int]],
+    buckets: int,
+    bucket_of: BucketOf = buckets_of,
+) -> list[State]:
+    """A keyed box's state as one state per shard."""
+    table = state.snapshot()
+    found = buckets_of_state(operator, table, buckets, bucket_of)
+    states = [
+        operator.restore([table.filter(pa.array((found >= low) & (found < high)))]) for low, high in shards
+    ]
+    found_states = [found_state for found_state in states if found_state is not None]
+    found_states[0].late = state.late
+    return found_states
 
 
 def _owners(operator: Operator, shards: Sequence[Shard], buckets: int) -> npt.NDArray[np.int16]:
@@ -101,6 +134,7 @@ def _parts(
     owners: npt.NDArray[np.int16],
     shards: int,
     buckets: int,
+    bucket_of: BucketOf,
 ) -> list[Packet]:
     """One input's packet for every shard."""
     order = packet.order.with_ordinals(places)
@@ -109,7 +143,7 @@ def _parts(
     if column is not None:
         index = packet.schema.get_field_index(column)
         ticks = ticks_of(Packet(packet.batch, order), index)
-    owner = owners[buckets_of(packet.batch, operator.keys_by_input[port], buckets)]
+    owner = owners[bucket_of(packet.batch, operator.keys_by_input[port], buckets)]
     # All shards' rows are put side by side once, and each shard's are a slice of that.
     by_shard = np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=shards)).tolist()

@@ -26,6 +26,8 @@ class BoxEntry:
     downstream: tuple[int, ...]
     queries: tuple[str, ...]
     stated_cost: float | None = None
+    sources: int = 0
+    """Arrows that come from sources."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0

@@ -17,11 +17,21 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows, refuse_history
+from headgate.engines.base import (
+    Engine,
+    Progress,
+    Until,
+    check_scheme,
+    deadline,
+    default_packet_rows,
+    refuse_history,
+)
 from headgate.engines.clock import VirtualClock
-from headgate.engines.live import LiveOutput, Work
+from headgate.engines.live import LiveBox, LiveOutput, Work
+from headgate.engines.ordered import reordering
+from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
-from headgate.engines.runtime import Runtime
+from headgate.engines.runtime import NO_TICKET, Runtime
 from headgate.engines.simulated.workers import Cores
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
@@ -40,6 +50,10 @@ class Simulated(Engine):
     ``costs`` gives seconds per tuple by box name where the box states none, for instance as measured by
     another run's ``report.boxes``.  ``quantum`` and ``switch_cost`` model the operating system that shares
     cores between threads, which matters when a policy wants more workers than there are.
+
+    ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
+    whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
+    waits for its turn with ``"lock"``.
     """
 
     name = "simulated"
@@ -52,8 +66,13 @@ class Simulated(Engine):
         seed: int = 0,
         packet_rows: int | None = None,
         costs: Mapping[str, float] | None = None,
+        reorder: str = "nonblocking",
+        partitioning: str = "hybrid",
+        buckets: int = 100,
+        split: bool | None = None,
         quantum: float = 0.004,
         switch_cost: float = 5e-6,
+        send_cost: float = 0.0,
     ) -> None:
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
@@ -61,6 +80,15 @@ class Simulated(Engine):
             raise PipelineError(
                 "Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive."
             )
+        if send_cost < 0:
+            raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
+        check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
+        check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
+        if partitioning == "shared":
+            raise PipelineError(
+                "Simulated(partitioning='shared'): workers would wait in real time; use Threads."
+            )
+        self.reorder, self.partitioning, self.buckets, self.split = reorder, partitioning, buckets, split
         self.workers = workers
         self.call_overhead = call_overhead
         self.seed = seed
@@ -68,6 +96,7 @@ class Simulated(Engine):
         self.costs = dict(costs or {})
         self.quantum = quantum
         self.switch_cost = switch_cost
+        self.send_cost = send_cost
 
     def run(
         self,
@@ -108,6 +137,12 @@ class SimulatedRun:
         self._counter = itertools.count()
         self._feeding = False
         self._handled = 0
+        self._refused: list[Callable[[], None]] = []
+        """Workers whose results found their places taken."""
+        self._sending: dict[int, list[Callable[[], int]]] = {}
+        """By box whose results a worker is passing on, what others left to it: each says how many it was."""
+        self._queued: dict[int, list[Callable[[], None]]] = {}
+        """By such a box, workers that wait until they may."""
         refuse_history(network, "simulated")
         cores = workers or engine.workers or os.cpu_count() or 1
         threads = policy.workers(len(network.boxes), cores)
@@ -121,6 +156,10 @@ class SimulatedRun:
             packet_rows=engine.packet_rows or default_packet_rows(),
             drain=until == "drained",
             seed=engine.seed or seed,
+            reorder=engine.reorder,
+            partitioning=engine.partitioning,
+            buckets=engine.buckets,
+            split=engine.split,
             prepare=_without_spinning,
         )
 
@@ -214,24 +253,118 @@ class SimulatedRun:
         self._ask(worker)
 
     def _start(self, work: Work, then: Callable[[], None]) -> None:
+        if work.ticket == NO_TICKET:
+            self._consume(work, then)
+            return
         runtime, overhead = self.runtime, self.engine.call_overhead
         serials = _serials(work)
         runtime.execute(work)
-        stated = work.live.operator.cost
-        cost = self.engine.costs.get(work.live.box.name, 0.0) if stated is None else stated
+        cost = self._cost(work)
         work.seconds = cost * work.tuples
         work.overhead = overhead
         runtime.overhead.worker += overhead
 
         def complete() -> None:
-            end = self.clock.now()
+            end = work.ended = self.clock.now()
             if cost:
                 work.leaves = lambda packet: _leave_times(packet, serials, end, cost)
-            self._drain(runtime.finish(work, end))
-            self._feed_soon(end)
-            then()
+            self._send(work, then)
 
         self.cores.run(work.worker, overhead + work.seconds, complete)
+
+    def _cost(self, work: Work) -> float:
+        stated = work.live.operator.cost
+        return self.engine.costs.get(work.live.box.name, 0.0) if stated is None else stated
+
+    def _send(self, work: Work, then: Callable[[], None]) -> None:
+        """What came of a call leaves; a worker whose result is too early tries again after others' calls."""
+        live, over = work.live, partial(self._over, work, then)
+        again = partial(self._send, work, then)
+        if live.place not in self._sending:
+            sent = self._leave(work)
+            if sent is None:
+                self._refused.append(again)
+            else:
+                self._pass_on(live, work.worker, sent, over)
+        elif self.engine.reorder == "lock":
+            self._queued[live.place].append(again)
+        elif work.ticket - live.reorder.next >= self.runtime.live.ring:
+            self._refused.append(again)
+        else:
+            self._sending[live.place].append(lambda: self._leave(work) or 0)
+            over()
+
+    def _leave(self, work: Work) -> int | None:
+        """Send a call's results; how many tuples left, others' that had waited for them too; None: too early."""
+        before = len(work.live.sent)
+        return _tuples_sent(work.live, before) if self.runtime.send(work) else None
+
+    def _pass_on(self, live: LiveBox, worker: int, tuples: int, then: Callable[[], None]) -> None:
+        """Let time pass for results that leave a box, and for what others leave to this worker meanwhile."""
+        place, seconds = live.place, tuples * self.engine.send_cost
+        if not seconds:
+            then()
+            return
+        if place in self._sending:
+            if self.engine.reorder == "lock":
+                self._queued[place].append(partial(self._pass_on, live, worker, tuples, then))
+            else:
+                self._sending[place].append(lambda: tuples)
+                then()
+            return
+        self._sending[place], self._queued[place] = [], []
+
+        def sent() -> None:
+            left, self._sending[place] = self._sending[place], []
+            more = sum([leave() for leave in left])
+            if more:
+                self._occupy(worker, more * self.engine.send_cost, sent)
+                return
+            del self._sending[place]
+            queued = self._queued.pop(place)
+            then()
+            for again in queued:
+                again()
+
+        self._occupy(worker, seconds, sent)
+
+    def _occupy(self, worker: int, seconds: float, then: Callable[[], None]) -> None:
+        self.runtime.overhead.storage += seconds
+        self.cores.run(worker, seconds, then)
+
+    def _over(self, work: Work, then: Callable[[], None]) -> None:
+        now = self.clock.now()
+        work.overhead += now - work.ended
+        refused, self._refused = self._refused, []
+        self._drain(self.runtime.finish(work, now))
+        self._feed_soon(now)
+        then()
+        for again in refused:
+            again()
+
+    def _consume(self, work: Work, then: Callable[[], None]) -> None:
+        """A call on a box whose state is by bucket: time passes after each bucket's rows."""
+        runtime, overhead, cost = self.runtime, self.engine.call_overhead, self._cost(work)
+        runtime.split(work)
+        parts = runtime.consume(work)
+
+        def step() -> None:
+            before = len(work.live.sent)
+            rows = next(parts, None)
+            sent = _tuples_sent(work.live, before)
+            self._drain(runtime.settle(work.live, work.worker, self.clock.now()))
+            self._pass_on(work.live, work.worker, sent, partial(go_on, rows))
+
+        def go_on(rows: int | None) -> None:
+            if rows is None:
+                work.seconds, work.ended = cost * work.tuples, self.clock.now()
+                self._over(work, then)
+                return
+            work.overhead += overhead
+            runtime.overhead.worker += overhead
+            self.cores.run(work.worker, overhead + cost * rows, step)
+
+        step()
 
     def _drain(self, outputs: list[LiveOutput]) -> None:
         for output in outputs:
@@ -248,6 +381,12 @@ def _without_spinning(operator: Operator) -> Operator:
         operator = copy.copy(operator)
         operator.spin = False
     return operator
+
+
+def _tuples_sent(live: LiveBox, before: int) -> int:
+    """Tuples of the units that left a box after so many."""
+    units = itertools.islice(live.sent, before, None)
+    return sum([len(packet) for unit in units for results in unit.results for packet in results])
 
 
 def _serials(work: Work) -> npt.NDArray[np.int64]:

@@ -182,22 +182,23 @@ class _Run(Attended):
         }
         self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
         self.workers = Workers(self, workers)
-        self.runtime = SparkRuntime(
-            self.nodes,
-            self.position,
-            policy,
-            self,
-            workers=workers,
-            cores=cores,
-            drain=until == "drained",
-            seed=seed,
-            root=place.root,
-            durable=place.durable,
-            pipeline=self.pipeline,
-            framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
-            buckets=engine.buckets,
-            timer=time.perf_counter,
-        )
+        with self.lock:  # a policy may set timers when it starts
+            self.runtime = SparkRuntime(
+                self.nodes,
+                self.position,
+                policy,
+                self,
+                workers=workers,
+                cores=cores,
+                drain=until == "drained",
+                seed=seed,
+                root=place.root,
+                durable=place.durable,
+                pipeline=self.pipeline,
+                framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
+                buckets=engine.buckets,
+                timer=time.perf_counter,
+            )
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""

@@ -68,6 +68,7 @@ class Planner(Waiting):
             tuple(network.downstream[node.place]),
             node.queries,
             node.operator.cost if node.operator is not None else None,
+            sum([feed.source for feed in node.feeds]),
         )
 
     def _taken(self, plan: Plan) -> dict[int, Member]:

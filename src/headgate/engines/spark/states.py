@@ -16,7 +16,7 @@ import pyarrow as pa
 from headgate.engines.spark.position import StatePart
 from headgate.errors import RunError
 from headgate.graph.operator import Operator
-from headgate.graph.partition import buckets
+from headgate.graph.shards import buckets_of_state
 
 Shard = tuple[int, int, int]
 """Buckets from the first to the second, out of the third."""
@@ -70,17 +70,10 @@ def _gathered(root: str, operator: Operator, parts: Sequence[StatePart], shard: 
 
 def _mine(operator: Operator, table: pa.Table, shard: Shard) -> pa.Table:
     low, high, count = shard
-    keys = len(operator.keys_by_input[0]) if operator.keys_by_input else 0
-    if not keys or _whole(shard) or not table.num_rows:
+    if not operator.keys_by_input or _whole(shard) or not table.num_rows:
         return table
-    names = [str(place) for place in range(keys)]
-    columns = [_flat(table.column(place)) for place in range(keys)]
-    found = buckets(pa.RecordBatch.from_arrays(columns, names=names), names, count)
+    found = buckets_of_state(operator, table, count)
     return table.filter(pa.array((found >= low) & (found < high)))
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | None:

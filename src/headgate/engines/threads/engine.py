@@ -16,9 +16,19 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from headgate.engines.attended import Attended
-from headgate.engines.base import Engine, Progress, Until, deadline, default_packet_rows, refuse_history
+from headgate.engines.base import (
+    Engine,
+    Progress,
+    Until,
+    check_scheme,
+    deadline,
+    default_packet_rows,
+    refuse_history,
+)
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
+from headgate.engines.ordered import reordering
+from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
 from headgate.engines.runtime import Runtime
 from headgate.engines.sources.base import Wait
@@ -33,16 +43,37 @@ FEED_PACKETS = 8
 
 
 class Threads(Engine):
-    """Runs a network on worker threads of this process."""
+    """Runs a network on worker threads of this process.
+
+    ``reorder``: how results of several workers on one box are put in order, "nonblocking" or "lock".
+    ``partitioning``: how workers share a keyed box, "hybrid", "partitioned" or "shared", by ``buckets`` of
+    its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
+    that it pays.
+    """
 
     name = "threads"
 
-    def __init__(self, workers: int | None = None, packet_rows: int | None = None) -> None:
-        for what, value in (("workers", workers), ("packet_rows", packet_rows)):
+    def __init__(
+        self,
+        workers: int | None = None,
+        packet_rows: int | None = None,
+        reorder: str = "nonblocking",
+        partitioning: str = "hybrid",
+        buckets: int = 100,
+        *,
+        split: bool | None = None,
+    ) -> None:
+        for what, value in (("workers", workers), ("packet_rows", packet_rows), ("buckets", buckets)):
             if value is not None and value < 1:
                 raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
+        check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
+        check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
         self.workers = workers
         self.packet_rows = packet_rows
+        self.reorder = reorder
+        self.partitioning = partitioning
+        self.buckets = buckets
+        self.split = split
 
     def run(
         self,
@@ -56,7 +87,7 @@ class Threads(Engine):
     ) -> Report:
         refuse_history(network, "threads")
         count = policy.workers(len(network.boxes), workers or self.workers or os.cpu_count() or 1)
-        run = _Run(network, policy, count, self.packet_rows or default_packet_rows(), until, progress, seed)
+        run = _Run(self, network, policy, count, until, progress, seed)
         with _one_arrow_thread():
             return run.run()
 
@@ -69,10 +100,10 @@ class _Run(Attended):
 
     def __init__(
         self,
+        engine: Threads,
         network: Network,
         policy: Policy,
         workers: int,
-        packet_rows: int,
         until: Until,
         progress: Progress | None,
         seed: int,
@@ -83,16 +114,21 @@ class _Run(Attended):
         self.feeder_waits = False
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
-        self.runtime = Runtime(
-            network,
-            policy,
-            self,
-            workers=workers,
-            packet_rows=packet_rows,
-            drain=until == "drained",
-            seed=seed,
-            timer=time.perf_counter,
-        )
+        with self.lock:  # a policy may set timers when it starts
+            self.runtime = Runtime(
+                network,
+                policy,
+                self,
+                workers=workers,
+                packet_rows=engine.packet_rows or default_packet_rows(),
+                drain=until == "drained",
+                seed=seed,
+                reorder=engine.reorder,
+                partitioning=engine.partitioning,
+                buckets=engine.buckets,
+                split=engine.split,
+                timer=time.perf_counter,
+            )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
 
     # --- the run ------------------------------------------------------------------------------------

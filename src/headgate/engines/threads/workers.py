@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from headgate.engines.attended import Crew
 from headgate.engines.live import LiveOutput, Work
+from headgate.engines.runtime import NO_TICKET
 from headgate.scheduling.interface import Plan
 
 if TYPE_CHECKING:
     from headgate.engines.threads.engine import _Run
+
+RETRY = 50e-6
+"""Seconds until a result that found its place in the ring taken is tried again."""
 
 
 class Workers(Crew):
@@ -50,6 +55,7 @@ class Workers(Crew):
         if work is None:
             return []
         work.overhead += now - work.ended
+        self._run.runtime.overhead.storage += work.sending
         return self._run.runtime.finish(work, now)
 
     def _next(self, worker: int) -> tuple[Work | None, bool]:
@@ -78,8 +84,36 @@ class Workers(Crew):
         return tuple([call for call in plan if not self._run.runtime.fuse(work, call, now)])
 
     def _execute(self, work: Work) -> None:
-        self._run.runtime.execute(work)
-        work.ended = self._run.clock.now()
+        """The call itself, and what came of it sent on: nothing of this is under the scheduler's lock."""
+        run, runtime = self._run, self._run.runtime
+        if work.ticket == NO_TICKET:
+            self._consume(work)
+        else:
+            runtime.execute(work)
+        work.ended = run.clock.now()
+        for member in work.members.values():
+            while member.ticket != NO_TICKET and not runtime.send(member):
+                time.sleep(RETRY)
+        work.sending = run.clock.now() - work.ended
+
+    def _consume(self, work: Work) -> None:
+        """A call on a box whose state is by bucket; others can join in, and results leave as they come."""
+        run, runtime = self._run, self._run.runtime
+        runtime.split(work)
+        self._settle(work)
+        for _ in runtime.consume(work):
+            if work.live.sent:
+                self._settle(work)
+            if run.stopping:
+                work.limit = 0
+
+    def _settle(self, work: Work) -> None:
+        run = self._run
+        with run.lock:
+            outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
+            run.made_room()
+        for output in outputs:
+            run.drain(output)
 
     def _account(self, asked: float, entered: float, left: float) -> None:
         """Lock held: whose time a visit took; the scheduler's own is counted where it is spent."""

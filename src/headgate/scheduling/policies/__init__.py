@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.errors import PipelineError, nearest
+from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
+from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
@@ -14,7 +16,16 @@ from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
 DEFAULT = "lp"
 
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    policy.name: policy for policy in (RoundRobin, TupleAtATime, ThreadPerBox, LastInPipeline)
+    policy.name: policy
+    for policy in (
+        RoundRobin,
+        TupleAtATime,
+        ThreadPerBox,
+        LastInPipeline,
+        QueueSizeThrottling,
+        EstimatedTime,
+        CurrentThroughput,
+    )
 }
 
 
@@ -26,6 +37,11 @@ def names() -> list[str]:
 def describe(name: str) -> str:
     """One line on what a policy is for."""
     return (_POLICIES[name].__doc__ or "").strip().splitlines()[0]
+
+
+def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: float = MARGIN) -> Elastic:
+    """A policy that finds the best number of workers while it runs, up to ``workers=`` of the run."""
+    return Elastic(get(policy), period, margin)
 
 
 def get(policy: str | Policy) -> Policy:

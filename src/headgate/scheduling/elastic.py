@@ -1,0 +1,126 @@
+"""The best number of workers, found while running (what ordered processing leaves open: section 7.1).
+
+Hill climbing on measured throughput: one worker more or fewer for a period, and the change stays if it pays.
+More workers must gain by a margin, fewer must not lose by it, so that noise moves nothing; a step that did
+not pay is tried again only after a pause, which doubles each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.errors import PipelineError
+from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.interface import (
+    Decision,
+    Event,
+    Finished,
+    Idle,
+    Policy,
+    Run,
+    SetTimer,
+    Timer,
+    Wake,
+)
+
+PERIOD = 0.5
+MARGIN = 0.05
+LONGEST_PAUSE = 32
+_TIMER = "elastic"
+
+
+class Elastic(Policy):
+    """Another policy with as many of the workers as serve it best; the others sleep."""
+
+    def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
+        if period <= 0 or not 0 <= margin < 1:
+            raise PipelineError(
+                f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
+                "a share below 1."
+            )
+        self.policy = policy
+        self.name = f"elastic({policy.name})"
+        self.needs = policy.needs
+        self.period = period
+        self.margin = margin
+
+    def workers(self, boxes: int, requested: int) -> int:
+        return self.policy.workers(boxes, requested)
+
+    def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
+        self._most = workers
+        self.active = max(1, workers // 2)
+        """Workers that work."""
+        self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
+        self._parked: set[int] = set()
+        self._off: set[int] = set()
+        """Workers that asked and are to sleep."""
+        self._tuples = 0
+        self._since = 0.0
+        self._before = 0.0
+        """Throughput before the step that is being tried."""
+        self._step = 0
+        self._direction = 1
+        self._pause = {1: 1, -1: 1}
+        self._wait = 1
+        return [*self.policy.start(catalog, workers, seed), SetTimer(self.period, _TIMER)]
+
+    def handle(self, event: Event) -> Sequence[Decision]:
+        if isinstance(event, Timer) and event.name == _TIMER:
+            return [*self._reconsider(event.time), SetTimer(event.time + self.period, _TIMER)]
+        if isinstance(event, Finished) and event.box in self._first:
+            self._tuples += event.tuples_in
+        if isinstance(event, Idle) and event.worker >= self.active:
+            self._off.add(event.worker)
+            return ()
+        decisions = [self._for_active(decision) for decision in self.policy.handle(event)]
+        if isinstance(event, Idle):
+            given = any(isinstance(d, Run) and d.worker == event.worker for d in decisions)
+            (self._parked.discard if given else self._parked.add)(event.worker)
+        return decisions
+
+    def _for_active(self, decision: Decision) -> Decision:
+        """Whoever is woken must be one that may work: the sleeper's place is taken by one that waits too."""
+        if not isinstance(decision, Wake):
+            return decision
+        woken = [worker for worker in decision.workers if worker < self.active]
+        self._off.update([worker for worker in decision.workers if worker >= self.active])
+        others = sorted(self._parked.difference(woken))
+        woken += [worker for worker in others if worker < self.active][: len(decision.workers) - len(woken)]
+        self._parked.difference_update(woken)
+        return Wake(tuple(woken))
+
+    # --- climbing -----------------------------------------------------------------------------------
+
+    def _reconsider(self, now: float) -> Sequence[Decision]:
+        """A period is over: judge the step that was tried, or try one."""
+        rate = self._tuples / (now - self._since) if now > self._since else 0.0
+        self._tuples, self._since = 0, now
+        if self._step:
+            step, self._step = self._step, 0
+            wanted = 1 + self.margin if step > 0 else 1 - self.margin
+            if rate >= wanted * self._before:
+                self._pause[step] = 1
+                self._wait = 1
+                return ()
+            # It did not pay: back, and wait longer before that is tried again.
+            self._pause[step] = min(2 * self._pause[step], LONGEST_PAUSE)
+            self._direction = -step
+            self._wait = self._pause[self._direction]
+            return self._set(self.active - step)
+        self._wait -= 1
+        if self._wait > 0:
+            return ()
+        if not 1 <= self.active + self._direction <= self._most:
+            self._direction = -self._direction
+        if not 1 <= self.active + self._direction <= self._most:
+            self._wait = LONGEST_PAUSE
+            return ()
+        self._before, self._step = rate, self._direction
+        return self._set(self.active + self._direction)
+
+    def _set(self, active: int) -> Sequence[Decision]:
+        before, self.active = self.active, active
+        woken = tuple(worker for worker in range(before, active) if worker in self._off)
+        self._off.difference_update(woken)
+        return (Wake(woken),) if woken else ()
