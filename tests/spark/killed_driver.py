@@ -26,7 +26,8 @@ from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 
 SCHEMA = pa.schema([("user", pa.int64()), ("amount", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
-QUERIES = ("big", "sums", "windows", "sessions")
+NUMBERED = pa.schema([("user", pa.int64()), ("n", pa.int64()), ("before", pa.int64())])
+QUERIES = ("big", "sums", "windows", "sessions", "numbered")
 POINTS = (
     "order written",
     "tasks answered",
@@ -47,7 +48,7 @@ QUICK = {
 
 
 def shop(folder: Path, out: Path, *, follow: bool = False) -> hg.App:
-    """Stateless, running, windowed and sessions over the one folder of orders."""
+    """Stateless, running, windowed, sessions and a function with a state over the one folder of orders."""
     app = hg.App("killed shop")
     orders = app.source("orders", hg.from_files(folder / "in", schema=SCHEMA, follow=follow))
     dear = orders.filter("amount > 20")
@@ -58,7 +59,16 @@ def shop(folder: Path, out: Path, *, follow: bool = False) -> hg.App:
     minutes.agg("count(*) AS n", "sum(amount) AS total").to("windows", hg.to_parquet(out / "windows"))
     visits = users.window(hg.session("20 seconds", on="ts", lateness="10 seconds"))
     visits.agg("count(*) AS n", "max(amount) AS dearest").to("sessions", hg.to_parquet(out / "sessions"))
+    numbered = users.process(number, schema=NUMBERED, state={"n": 0, "last": None})
+    numbered.to("numbered", hg.to_parquet(out / "numbered"))
     return app
+
+
+def number(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """The user's how-manieth order it is, and what the one before was worth."""
+    before = state["last"]
+    state["n"], state["last"] = state["n"] + 1, row["amount"]
+    return {"user": row["user"], "n": state["n"], "before": before}
 
 
 def rows(out: Path) -> dict[str, list[dict[str, Any]]]:

@@ -37,7 +37,7 @@ from headgate.errors import HeadgateError
 
 SIZES = (1, 10, 50, 150, 500)
 QUICK_SIZES = (1, 5, 20)
-LIMIT = 420.0
+LIMIT = 180.0
 """Seconds after which a measurement is given up."""
 TOO_SLOW = 60.0
 """A system whose median result is that old is not tried with more queries."""

@@ -9,6 +9,7 @@ at a time.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.engines.admission import Admission
@@ -44,6 +45,7 @@ CALLS_TO_KNOW = 8
 """Calls after which a box's measured cost is believed."""
 UNIT_SECONDS = 0.05
 """Work that is split over buckets at once: some ten times what splitting it over a hundred costs."""
+_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 NO_TICKET = -1
 """Of a call that works on what units brought, and leaves nothing itself."""
 
@@ -148,7 +150,7 @@ class Runtime(Scheduled):
         if not live.task.free or not self.catalog.can_run(call.box):
             return None
         entry = self.catalog.boxes[call.box]
-        if live.buckets is None and live.keyed and self._pays(entry) and live.idle:
+        if live.buckets is None and live.keyed and self._pays(live, entry) and live.idle:
             self._open_buckets(live, entry)
         if live.end_due:
             work: Work | None = self._open(live, worker, [], [Order(self.live.admitted, now, 1)], now)
@@ -192,13 +194,14 @@ class Runtime(Scheduled):
 
     # --- keyed boxes with several workers inside ----------------------------------------------------
 
-    def _pays(self, entry: BoxEntry) -> bool:
+    def _pays(self, live: LiveBox, entry: BoxEntry) -> bool:
         """Whether more workers inside a keyed box gain more than splitting its packets costs."""
-        if self._split is not None or self.workers == 1 or self.letters is not None:
-            return bool(self._split) and self.workers > 1 and self.letters is None
-        if entry.stated_cost is None and entry.calls < CALLS_TO_KNOW:
-            return False
-        return entry.cost >= DEAR
+        if self.workers == 1 or self.letters is not None or self._split is not None:
+            return self.workers > 1 and self.letters is None and bool(self._split)
+        if live.operator.slow and _GIL:
+            return False  # one worker at a time holds the interpreter, however many are inside
+        known = entry.stated_cost is not None or entry.calls >= CALLS_TO_KNOW
+        return known and entry.cost >= DEAR
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
         """From now on a box keeps its state by bucket, and has a lane for every worker."""
@@ -266,7 +269,7 @@ class Runtime(Scheduled):
         """
         live = self.boxes[call.box]
         feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
-        if feeder is None or feeder.end or call.train != WHOLE_QUEUE:
+        if feeder is None or feeder.end or call.train != WHOLE_QUEUE or call.box in work.members:
             return False
         if live.buckets is not None or feeder.live.buckets is not None:
             return False

@@ -28,6 +28,8 @@ class BoxEntry:
     stated_cost: float | None = None
     sources: int = 0
     """Arrows that come from sources."""
+    tuple_bytes: float = 1.0
+    """About how large a tuple of its queue is."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from headgate.errors import PipelineError, nearest
 from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.policies.application import MinCost, MinLatency, MinMemory
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.round_robin import RoundRobin
@@ -25,6 +26,9 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
         QueueSizeThrottling,
         EstimatedTime,
         CurrentThroughput,
+        MinCost,
+        MinLatency,
+        MinMemory,
     )
 }
 
