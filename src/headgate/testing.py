@@ -24,6 +24,7 @@ from headgate.engines.sinks import to_list
 from headgate.engines.sources import from_batches
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
+from headgate.graph.qos import QoS
 from headgate.graph.schema import normalise
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -184,9 +185,10 @@ def play(
     *,
     workers: int = 1,
     seed: int = 0,
+    goals: Mapping[str, QoS] | None = None,
 ) -> list[Decision]:
     """What a policy decides on a sequence of events, without any engine."""
-    chosen, catalog = policies.get(policy), Catalog(boxes)
+    chosen, catalog = policies.get(policy), Catalog(boxes, goals)
     decisions = list(chosen.start(catalog, workers, seed))
     for event in events:
         catalog.apply(event)

@@ -99,7 +99,7 @@ class Runtime(Scheduled):
             capacity = QUEUE_PACKETS * packet_rows
             self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
             self.outputs.append(self.letters.output)
-        self.catalog = Catalog([self.live.entry(box) for box in self.boxes])
+        self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self.start_policy(workers, seed)
 
     @property

@@ -179,6 +179,11 @@ class Network:
         return {o.name: frozenset(self._reaching(o.port)) for o in self.outputs}
 
     @cached_property
+    def goals(self) -> dict[str, QoS]:
+        """The QoS graphs of the queries that have one."""
+        return {output.name: output.qos for output in self.outputs if output.qos is not None}
+
+    @cached_property
     def queries_of(self) -> list[tuple[str, ...]]:
         """For every box, the queries that it works for."""
         return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]

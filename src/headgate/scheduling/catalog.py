@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headgate.graph.qos import QoS
 from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueState, Spawned, Started
 
 SMOOTHING = 0.1
@@ -105,8 +106,10 @@ class BoxEntry:
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
-    def __init__(self, boxes: Sequence[BoxEntry]) -> None:
+    def __init__(self, boxes: Sequence[BoxEntry], goals: Mapping[str, QoS] | None = None) -> None:
         self.boxes = list(boxes)
+        self.goals = dict(goals or {})
+        """The QoS graphs of the queries that have one."""
         self.ready: list[int] = []
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         self._is_ready = [False] * len(self.boxes)

@@ -2,7 +2,8 @@
 
 ``add`` queues an item for its bucket; one thread adds at a time.  ``consume`` gives a worker items, each of
 which is its own until it asks for the next; no two workers ever hold items of one bucket, and those of one
-bucket are given out in the order in which they were added.  A worker says by ``enough`` that its time is up.
+bucket are given out in the order in which they were added.  A worker says by ``enough`` that its time is up,
+and goes on asking until it is given no more: one that stops before keeps its bucket for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Hybrid(Generic[T]):
     """A queue per bucket, and a master queue that says whose turn it is (figure 7).
 
     A worker that comes to a bucket which another holds leaves its item to that one and takes the next, so
-    nobody waits, and items are worked on almost in the order of their arrival.
+    nobody waits, and items are worked on almost in the order of their arrival.  What was left to a worker it
+    works on even if its time is up.
     """
 
     def __init__(self, buckets: int, workers: int) -> None:

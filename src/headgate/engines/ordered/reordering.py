@@ -1,7 +1,8 @@
 """Putting results in order that several workers made at once (ordered processing, section 3).
 
 Whatever the box takes gets the next number, and what comes of it leaves by that number: ``send`` hands
-result ``number`` over to the one before it, or leaves it for whoever does.  Two schemes behind one interface:
+result ``number`` over to the one before it, or leaves it for whoever does.  ``send_downstream`` must not
+raise: whoever sends would never be done.  Two schemes behind one interface:
 
 - ``nonblocking``: a bounded ring.  A worker puts its result into its place, which nobody else uses, and sends
   on what is next if nobody else is doing so.  No worker ever waits for one that is sending.  A result that

@@ -10,6 +10,7 @@ from headgate.scheduling.interface import Policy
 from headgate.scheduling.policies.application import MinCost, MinLatency, MinMemory
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
+from headgate.scheduling.policies.priority import PriorityTuple
 from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
@@ -29,6 +30,7 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
         MinCost,
         MinLatency,
         MinMemory,
+        PriorityTuple,
     )
 }
 
