@@ -12,7 +12,11 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.engines import live_network
+from headgate.engines.runtime import Runtime
+from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
+from headgate.scheduling.interface import Call
+from headgate.scheduling.trains import Count
 
 SCHEMES = ["hybrid", "partitioned", "shared"]
 ROWS = [{"a": i, "k": (i * 37) % 11} for i in range(3000)]
@@ -111,6 +115,33 @@ def test_a_failure_in_one_bucket_fails_the_query_and_what_left_before_is_a_begin
     assert found == ROWS[: len(found)]
     assert len(found) <= 1234
     assert others == ROWS
+
+
+@pytest.mark.parametrize("reorder", ["nonblocking", "lock"])
+def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
+    """The first packet fails when the second, which another worker has, is done already."""
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.column("a")[0].as_py() == 0:
+            raise ValueError("first")
+        return batch
+
+    app = hg.App("failing")
+    app.source("numbers", testing.from_rows(ROWS[:200])).map_packets(fails, schema=NUMBERS).to(
+        "bad", hg.to_list([])
+    )
+    policy, host = hg.policies.get("round_robin"), mock.Mock()
+    runtime = Runtime(app.network, policy, host, workers=2, packet_rows=100, drain=True, reorder=reorder)
+    packets = runtime.admission.poll(0.0)
+    assert not isinstance(packets, Wait)
+    runtime.admit(packets, 0.0)
+    calls = [runtime.begin(worker, Call(0, Count(100)), 0.0) for worker in (0, 1)]
+    for work in reversed(calls):
+        assert work is not None
+        runtime.execute(work)
+        assert runtime.send(work)
+    assert [unit.ticket for unit in runtime.boxes[0].sent] == [0, 1]
+    assert runtime.outputs[0].inbox.rows == 0
 
 
 @pytest.mark.parametrize("reorder", ["nonblocking", "lock"])

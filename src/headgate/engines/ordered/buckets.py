@@ -121,7 +121,7 @@ class Buckets:
             return None
         unit = whole.unit
         if unit.error is None:
-            parts = sorted(whole.done.items(), key=lambda part: part.bucket)
+            parts = whole.done.items()
             unit.results = [
                 merge(self.operator, [part.results[number] for part in parts if number in part.results])
                 for number in range(len(unit.rounds))
