@@ -261,6 +261,74 @@ def test_answers_are_those_of_threads() -> None:
     assert found == simulated
 
 
+# --- passing results on -------------------------------------------------------------------------------
+
+
+def sending(tuples: int, workers: int, send_cost: float, reorder: str) -> tuple[hg.Report, Rows]:
+    app, found = hg.App("sending"), []
+    rows = testing.from_rows([{"a": i} for i in range(tuples)])
+    app.source("s", rows).universal(cost=1, name="box").to("q", hg.to_list(found))
+    engine = hg.Simulated(workers=workers, send_cost=send_cost, reorder=reorder)
+    return app.run(engine, "tuple_at_a_time"), found
+
+
+def test_with_the_lock_a_worker_waits_until_the_other_has_sent() -> None:
+    report, found = sending(4, 2, 1.0, "lock")
+    assert list(report.trace) == [
+        BoxCall(0, "box", 1, 0.0, 2.0),
+        BoxCall(1, "box", 1, 0.0, 3.0),  # done at 1, waits until 2, sends until 3
+        BoxCall(0, "box", 1, 2.0, 4.0),
+        BoxCall(1, "box", 1, 3.0, 5.0),
+    ]
+    assert [row["a"] for row in found] == [0, 1, 2, 3]
+    assert latencies(report) == [2, 3, 4, 5]
+    assert report.overhead.storage == 4.0
+
+
+def test_without_a_lock_a_worker_leaves_its_result_to_the_one_that_sends() -> None:
+    report, found = sending(4, 2, 1.0, "nonblocking")
+    assert list(report.trace) == [
+        BoxCall(1, "box", 1, 0.0, 1.0),
+        BoxCall(1, "box", 1, 1.0, 2.0),
+        BoxCall(1, "box", 1, 2.0, 3.0),
+        BoxCall(0, "box", 1, 0.0, 5.0),  # sends its own and the other's three
+    ]
+    assert [row["a"] for row in found] == [0, 1, 2, 3]
+    assert latencies(report) == [2, 3, 4, 5]
+    assert report.overhead.storage == 4.0
+
+
+@pytest.mark.parametrize("workers", [3, 8, 16])
+def test_the_lock_costs_workers_time_that_the_ring_does_not(workers: int) -> None:
+    spent = {}
+    for reorder in ("nonblocking", "lock"):
+        report, found = sending(64, workers, 0.1, reorder)
+        assert [row["a"] for row in found] == list(range(64))
+        spent[reorder] = sum(call.end - call.start for call in report.trace)
+    assert spent["nonblocking"] == pytest.approx(64 * 1.1)
+    assert spent["lock"] > spent["nonblocking"]
+
+
+@pytest.mark.parametrize("reorder", ["nonblocking", "lock"])
+def test_results_of_buckets_take_their_time_too(reorder: str) -> None:
+    """Eight tuples of eight keys, one worker at a time may send: 8 s at least, whoever does."""
+    app, found = hg.App("buckets"), []
+    rows = app.source("s", testing.from_rows([{"k": i} for i in range(8)]))
+    rows.key_by("k").universal(cost=0.5, name="box").to("q", hg.to_list(found))
+    engine = hg.Simulated(workers=2, send_cost=1.0, reorder=reorder, split=True)
+    report = app.run(engine, "tuple_at_a_time")
+    assert [row["k"] for row in found] == list(range(8))
+    assert report.overhead.storage == 8.0
+    assert report.seconds >= 8.5
+
+
+def test_sending_that_takes_no_time_changes_nothing() -> None:
+    for reorder in ("nonblocking", "lock"):
+        report, _ = sending(4, 2, 0.0, reorder)
+        assert [(call.start, call.end) for call in report.trace] == [(0, 1), (0, 1), (1, 2), (1, 2)]
+        assert report.overhead.total == 0.0
+
+
 # --- settings -----------------------------------------------------------------------------------------
 
 
@@ -271,6 +339,7 @@ def test_answers_are_those_of_threads() -> None:
         ({"call_overhead": -1.0}, "call_overhead .* cannot be negative"),
         ({"quantum": 0.0}, "quantum must be positive"),
         ({"switch_cost": -0.1}, "switch_cost cannot be negative"),
+        ({"send_cost": -1e-6}, r"send_cost=-1e-06.*cannot be negative"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

@@ -1,13 +1,15 @@
-"""The overhead benchmark's chain in bytewax and in Pathway, as their users would write it."""
+"""What benchmarks compare with, as users would write it: a chain in bytewax and Pathway, Q4 in bytewax."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def bytewax_chain(data: pa.RecordBatch) -> float:
@@ -62,3 +64,94 @@ def pathway_chain(data: pa.RecordBatch) -> float:
 
 
 CHAINS: dict[str, Callable[[pa.RecordBatch], float]] = {"bytewax": bytewax_chain, "pathway": pathway_chain}
+
+
+# --- TPCx-BB Q4 -------------------------------------------------------------------------------------------
+
+
+class Click(NamedTuple):
+    """What Q4 needs of a click."""
+
+    user: int | None
+    at: datetime
+    cart: bool
+    order: bool
+
+
+class Session(NamedTuple):
+    """A user's session so far."""
+
+    pages: int = 0
+    cart: bool = False
+    order: bool = False
+    ended: datetime = datetime.min.replace(tzinfo=UTC)
+
+    def click(self, click: Click) -> Session:
+        return self.join(Session(1, click.cart, click.order, click.at))
+
+    def join(self, other: Session) -> Session:
+        return Session(
+            self.pages + other.pages,
+            self.cart or other.cart,
+            self.order or other.order,
+            max(self.ended, other.ended),
+        )
+
+
+def q4_rows(batches: Sequence[pa.RecordBatch], web_page: pa.Table) -> list[Click]:
+    """Clicks as Python objects, with the kind of page looked up."""
+    pages = {
+        kind: set(web_page.filter(pc.field("wp_type") == kind).column("wp_web_page_sk").to_pylist())
+        for kind in ("cart", "order")
+    }
+    table = pa.Table.from_batches(batches).select(["wcs_user_sk", "wcs_ts", "wcs_web_page_sk"])
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    # bytewax takes no other object for UTC than the standard library's.
+    return [
+        Click(user, at.replace(tzinfo=UTC), page in pages["cart"], page in pages["order"])
+        for user, at, page in rows
+    ]
+
+
+def bytewax_q4(clicks: list[Click]) -> tuple[float, dict[datetime, tuple[int, float]]]:
+    """Seconds for Q4 on one worker, and its answers: abandoned sessions and their mean pages by hour."""
+    import bytewax.operators as op
+    import bytewax.operators.windowing as win
+    from bytewax.dataflow import Dataflow
+    from bytewax.testing import TestingSink, TestingSource, run_main
+
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    hour = timedelta(hours=1)
+    out: list[Any] = []
+    flow = Dataflow("q4")
+    stream = op.input("clicks", flow, TestingSource(clicks, batch_size=1000))
+    known = op.filter("known", stream, lambda click: click.user is not None)
+    by_user = op.key_on("user", known, lambda click: str(click.user))
+    sessions = win.fold_window(
+        "sessions",
+        by_user,
+        win.EventClock(lambda click: click.at, wait_for_system_duration=timedelta(minutes=1)),
+        win.SessionWindower(gap=hour - timedelta(microseconds=1)),
+        Session,
+        Session.click,
+        Session.join,
+    )
+    over = op.map("session", sessions.down, lambda found: found[1][1])
+    abandoned = op.filter("abandoned", over, lambda session: session.cart and not session.order)
+    together = op.key_on("all", abandoned, lambda session: "all")
+    # A session closes with its user's next click, which may be days later: until then no hour is whole.
+    hours = win.fold_window(
+        "hours",
+        together,
+        win.EventClock(lambda session: session.ended, wait_for_system_duration=timedelta(days=3650)),
+        win.TumblingWindower(length=hour, align_to=start),
+        lambda: (0, 0),
+        lambda sums, session: (sums[0] + 1, sums[1] + session.pages),
+        lambda one, other: (one[0] + other[0], one[1] + other[1]),
+        ordered=False,
+    )
+    op.output("out", hours.down, TestingSink(out))
+    begin = time.perf_counter()
+    run_main(flow)
+    seconds = time.perf_counter() - begin
+    return seconds, {start + window * hour: (count, pages / count) for _, (window, (count, pages)) in out}

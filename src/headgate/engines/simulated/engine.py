@@ -27,9 +27,10 @@ from headgate.engines.base import (
     refuse_history,
 )
 from headgate.engines.clock import VirtualClock
-from headgate.engines.live import LiveBox, LiveOutput, Work
+from headgate.engines.live import LiveOutput, Unit, Work
 from headgate.engines.ordered import reordering
 from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
+from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
 from headgate.engines.simulated.workers import Cores
@@ -111,6 +112,31 @@ class Simulated(Engine):
         return SimulatedRun(self, network, policy, workers, until, progress, seed).run()
 
 
+class _Door:
+    """In place of a box's reordering: units wait here until there was time to send them."""
+
+    def __init__(self, reorder: Reorder[Unit], ring: int | None) -> None:
+        self.reorder = reorder
+        self._ring = ring
+        self.fresh: list[Unit] = []
+        """What a worker has just brought."""
+        self.units: dict[int, Unit] = {}
+        """By ticket, what waits for earlier ones or for whoever sends."""
+        self.sending = False
+        self.queue: list[Callable[[], None]] = []
+        """Workers that wait until they may send."""
+
+    @property
+    def next(self) -> int:
+        return self.reorder.next
+
+    def send(self, number: int, unit: Unit) -> bool:
+        if self._ring is not None and number >= self.next + self._ring:
+            return False
+        self.fresh.append(unit)
+        return True
+
+
 class SimulatedRun:
     """One run: a heap of events, each an action at a time; equal times in the order of their making."""
 
@@ -139,10 +165,6 @@ class SimulatedRun:
         self._handled = 0
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
-        self._sending: dict[int, list[Callable[[], int]]] = {}
-        """By box whose results a worker is passing on, what others left to it: each says how many it was."""
-        self._queued: dict[int, list[Callable[[], None]]] = {}
-        """By such a box, workers that wait until they may."""
         refuse_history(network, "simulated")
         cores = workers or engine.workers or os.cpu_count() or 1
         threads = policy.workers(len(network.boxes), cores)
@@ -162,6 +184,12 @@ class SimulatedRun:
             split=engine.split,
             prepare=_without_spinning,
         )
+        self._doors: dict[int, _Door] = {}
+        """By box, where passing results on takes time."""
+        if engine.send_cost:
+            for live in self.runtime.boxes:
+                ring = self.runtime.live.ring if engine.reorder == "nonblocking" else None
+                self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._counter), action))
@@ -278,63 +306,57 @@ class SimulatedRun:
 
     def _send(self, work: Work, then: Callable[[], None]) -> None:
         """What came of a call leaves; a worker whose result is too early tries again after others' calls."""
-        live, over = work.live, partial(self._over, work, then)
-        again = partial(self._send, work, then)
-        if live.place not in self._sending:
-            sent = self._leave(work)
-            if sent is None:
-                self._refused.append(again)
-            else:
-                self._pass_on(live, work.worker, sent, over)
-        elif self.engine.reorder == "lock":
-            self._queued[live.place].append(again)
-        elif work.ticket - live.reorder.next >= self.runtime.live.ring:
-            self._refused.append(again)
-        else:
-            self._sending[live.place].append(lambda: self._leave(work) or 0)
-            over()
+        if not self.runtime.send(work):
+            self._refused.append(partial(self._send, work, then))
+            return
+        self._pass_on(work, partial(self._over, work, then))
 
-    def _leave(self, work: Work) -> int | None:
-        """Send a call's results; how many tuples left, others' that had waited for them too; None: too early."""
-        before = len(work.live.sent)
-        return _tuples_sent(work.live, before) if self.runtime.send(work) else None
-
-    def _pass_on(self, live: LiveBox, worker: int, tuples: int, then: Callable[[], None]) -> None:
-        """Let time pass for results that leave a box, and for what others leave to this worker meanwhile."""
-        place, seconds = live.place, tuples * self.engine.send_cost
-        if not seconds:
+    def _pass_on(self, work: Work, then: Callable[[], None]) -> None:
+        """Let the time pass that a worker's results take to leave; ``then`` it goes on."""
+        door = self._doors.get(work.live.place)
+        if door is None:
             then()
             return
-        if place in self._sending:
-            if self.engine.reorder == "lock":
-                self._queued[place].append(partial(self._pass_on, live, worker, tuples, then))
-            else:
-                self._sending[place].append(lambda: tuples)
-                then()
-            return
-        self._sending[place], self._queued[place] = [], []
+        units, door.fresh = door.fresh, []
 
-        def sent() -> None:
-            left, self._sending[place] = self._sending[place], []
-            more = sum([leave() for leave in left])
-            if more:
-                self._occupy(worker, more * self.engine.send_cost, sent)
+        def enter() -> None:
+            if door.sending and self.engine.reorder == "lock":
+                door.queue.append(enter)
                 return
-            del self._sending[place]
-            queued = self._queued.pop(place)
+            door.units |= {unit.ticket: unit for unit in units}
+            if door.sending:
+                then()  # whoever is sending sends these too
+                return
+            door.sending = True
+            self._send_next(door, work.worker, then)
+
+        enter()
+
+    def _send_next(self, door: _Door, worker: int, then: Callable[[], None]) -> None:
+        """Send one unit after the other, in order, until the next has not come."""
+        unit = door.units.pop(door.next, None)
+        if unit is None:
+            door.sending = False
+            queue, door.queue = door.queue, []
             then()
-            for again in queued:
-                again()
+            for enter in queue:
+                enter()
+            return
 
-        self._occupy(worker, seconds, sent)
+        def gone() -> None:
+            unit.leaves = None
+            door.reorder.send(unit.ticket, unit)
+            self._drain(self.runtime.settle(unit.live, worker, self.clock.now()))
+            self._send_next(door, worker, then)
 
-    def _occupy(self, worker: int, seconds: float, then: Callable[[], None]) -> None:
+        seconds = self.engine.send_cost * sum([len(packet) for made in unit.results for packet in made])
         self.runtime.overhead.storage += seconds
-        self.cores.run(worker, seconds, then)
+        self.cores.run(worker, seconds, gone)
 
     def _over(self, work: Work, then: Callable[[], None]) -> None:
         now = self.clock.now()
-        work.overhead += now - work.ended
+        if self.engine.send_cost:
+            work.overhead += now - work.ended
         refused, self._refused = self._refused, []
         self._drain(self.runtime.finish(work, now))
         self._feed_soon(now)
@@ -349,17 +371,17 @@ class SimulatedRun:
         parts = runtime.consume(work)
 
         def step() -> None:
-            before = len(work.live.sent)
             rows = next(parts, None)
-            sent = _tuples_sent(work.live, before)
-            self._drain(runtime.settle(work.live, work.worker, self.clock.now()))
-            self._pass_on(work.live, work.worker, sent, partial(go_on, rows))
+            work.ended = self.clock.now()
+            self._drain(runtime.settle(work.live, work.worker, work.ended))
+            self._pass_on(work, partial(go_on, rows))
 
         def go_on(rows: int | None) -> None:
             if rows is None:
-                work.seconds, work.ended = cost * work.tuples, self.clock.now()
+                work.seconds = cost * work.tuples
                 self._over(work, then)
                 return
+            work.overhead += self.clock.now() - work.ended
             work.overhead += overhead
             runtime.overhead.worker += overhead
             self.cores.run(work.worker, overhead + cost * rows, step)
@@ -381,12 +403,6 @@ def _without_spinning(operator: Operator) -> Operator:
         operator = copy.copy(operator)
         operator.spin = False
     return operator
-
-
-def _tuples_sent(live: LiveBox, before: int) -> int:
-    """Tuples of the units that left a box after so many."""
-    units = itertools.islice(live.sent, before, None)
-    return sum([len(packet) for unit in units for results in unit.results for packet in results])
 
 
 def _serials(work: Work) -> npt.NDArray[np.int64]:

@@ -1,0 +1,101 @@
+"""The five TPCx-BB queries over rows in memory, at once or at a given rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.app import App
+from headgate.engines.sinks import to_function
+from headgate.engines.sources import from_batches
+from headgate.engines.sources.base import Chunk, Cutter, Reader, Source, Wait
+from headgate.graph.schema import normalise, normalise_batch
+from headgate.workloads import tpcx_bb
+from headgate.workloads.examples import load_example
+
+QUERIES = ("q1", "q2", "q3", "q4", "q15")
+_SALES = ("q1", "q15")
+
+
+class Shop:
+    """So many clicks and sales in memory, that reading them is no part of what is measured."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._batches = {
+            table: list(tpcx_bb.stream(rows, seed=1, batch_rows=131_072, table=table))
+            for table in tpcx_bb.STREAMS
+        }
+        self._item, self.web_page = (tpcx_bb.dimension(name, seed=1) for name in ("item", "web_page"))
+
+    def batches(self, query: str, rows: int) -> list[pa.RecordBatch]:
+        """The first rows of the query's stream."""
+        return list(_first(self._batches["store_sales" if query in _SALES else "web_clickstreams"], rows))
+
+    def at_once(self, query: str, rows: int) -> App:
+        """The query over rows that have all arrived."""
+        return self._app(query, from_batches(self.batches(query, rows)))
+
+    def paced(self, query: str, rows: int, rate: float) -> App:
+        """The query over rows that arrive at a rate."""
+        return self._app(query, Paced(self.batches(query, rows), rate))
+
+    def _app(self, query: str, source: Source) -> App:
+        app = App(query)
+        stream = app.source("rows", source)
+        more = {"q4": (self.web_page,), "q15": (self._item,)}.get(query, ())
+        answers = getattr(load_example(f"tpcx_bb/{query}"), query)(stream, *more)
+        answers.to(query, to_function(_ignore))
+        return app
+
+
+class Paced(Source):
+    """Batches whose rows arrive at a steady rate by the clock, a burst at a time."""
+
+    live = True
+    finite = True
+    EVERY = 0.005
+
+    def __init__(self, batches: list[pa.RecordBatch], rate: float) -> None:
+        self.schema = normalise(batches[0].schema)
+        self.batches = [normalise_batch(batch, self.schema) for batch in batches]
+        self.burst = max(1, round(rate * self.EVERY))
+
+    def open(self) -> Reader:
+        return _PacedReader(self)
+
+
+class _PacedReader(Reader):
+    def __init__(self, source: Paced) -> None:
+        self._cutter = Cutter(iter(source.batches))
+        self._burst, self._every = source.burst, source.EVERY
+        self._bursts = 0
+        self._left = 0
+        """Rows of the current burst that have not been asked for."""
+
+    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
+        if not self._left:
+            due = self._bursts * self._every
+            if due > now:
+                return Wait(due)
+            self._bursts += 1
+            self._left = self._burst
+        batch = self._cutter.take(min(self._left, max_rows))
+        if batch is None:
+            return None
+        self._left -= min(self._left, max_rows)
+        return Chunk(batch, (self._bursts - 1) * self._every)
+
+
+def _first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if rows <= 0:
+            return
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+
+
+def _ignore(query: str, batch: Any) -> None:
+    pass
