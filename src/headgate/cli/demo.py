@@ -59,29 +59,32 @@ def demo(
     workers: int | None = None,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
-    with _stream(rate) if kafka else nullcontext() as source:
-        _shop(seconds, rate, compare, source, engine, policy, workers)
+    opened = threading.Event()
+    with _stream(rate, opened) if kafka else nullcontext() as source:
+        _shop(seconds, rate, compare, source, opened, engine, policy, workers)
 
 
 @contextmanager
-def _stream(rate: float) -> Iterator[Source]:
-    """A Kafka broker on this machine, and somebody who writes rows to a topic of it."""
+def _stream(rate: float, opened: threading.Event) -> Iterator[Source]:
+    """A Kafka broker on this machine, and somebody who writes rows to a topic of it once the shop is open."""
     console.print("Starting a Kafka broker (its packages are fetched the first time) …")
     numbers = from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
     with Broker() as broker:
         broker.create_topic("numbers", 1)
         over = threading.Event()
-        writer = threading.Thread(target=_produce, args=(broker, numbers, over), daemon=True)
+        writer = threading.Thread(target=_produce, args=(broker, numbers, opened, over), daemon=True)
         writer.start()
         try:
             yield from_kafka(broker.servers, "numbers", schema=numbers.schema)
         finally:
             over.set()
+            opened.set()
             writer.join()
 
 
-def _produce(broker: Broker, numbers: RateSource, over: threading.Event) -> None:
+def _produce(broker: Broker, numbers: RateSource, opened: threading.Event, over: threading.Event) -> None:
     """Write the rows of a rate to the topic as they come due."""
+    opened.wait()
     begin, sent = time.time(), 0
     while not over.wait(0.05):
         due = numbers.due(time.time() - begin)
@@ -96,6 +99,7 @@ def _shop(
     rate: float,
     compare: bool,
     source: Source | None,
+    opened: threading.Event,
     engine: str | Engine,
     policy: str | Policy,
     workers: int | None,
@@ -108,7 +112,12 @@ def _shop(
         f"{len(graphs)} queries over one live stream of {rate:,.0f} rows a second, for {seconds:g} seconds: "
         f"five of TPCx-BB and {len(QUESTIONS)} small ones.\n"
     )
-    with _following(graphs) as progress:
+    with _following(graphs) as show:
+
+        def progress(report: Report) -> None:
+            opened.set()
+            show(report)
+
         report = app.run(engine, policy, workers, seconds, progress=progress)
     console.print(class_table(report, graphs, "what it did, from the first second on"))
     console.print(summary(report))
