@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from headgate.graph.qos import QoS
 from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueState, Spawned, Started
 
 SMOOTHING = 0.1
@@ -15,6 +15,18 @@ DIFFERENT = 0.1
 """Calls whose numbers of tuples spread by less than this share of their mean tell nothing about the slope."""
 LEAST = 0.1
 """A tuple costs at least that share of what calls take per tuple: a slope from noisy times may be nil."""
+
+
+class Goal(Protocol):
+    """A query's QoS graph, as far as a policy needs it."""
+
+    def gradient(self, latency: float) -> float:
+        """Utility lost per second of further delay."""
+        ...
+
+    def slack(self, latency: float) -> float:
+        """Seconds to the next critical point."""
+        ...
 
 
 @dataclass
@@ -106,7 +118,7 @@ class BoxEntry:
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
-    def __init__(self, boxes: Sequence[BoxEntry], goals: Mapping[str, QoS] | None = None) -> None:
+    def __init__(self, boxes: Sequence[BoxEntry], goals: Mapping[str, Goal] | None = None) -> None:
         self.boxes = list(boxes)
         self.goals = dict(goals or {})
         """The QoS graphs of the queries that have one."""
