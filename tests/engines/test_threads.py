@@ -417,6 +417,8 @@ def interrupted(command: list[str], folder: Path) -> tuple[str, str, int]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
+        # Tests that were started in the background ignore ctrl-c, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
     try:
