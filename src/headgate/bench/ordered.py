@@ -20,9 +20,10 @@ def run(quick: bool, console: Console) -> list[Result]:
     queries = ordered_queries.Sizes(
         rows=200_000 if quick else 4_000_000,
         packet_rows=1024 if quick else 4096,
-        seconds=0.1 if quick else 1.2,
-        simulated=0.05 if quick else 0.6,
+        seconds=0.05 if quick else 1.2,
+        simulated=0.02 if quick else 0.6,
         rounds=1 if quick else 2,
+        fine=not quick,
     )
     boxes = (
         ordered_boxes.Sizes(600, 1, sigmas=(0.1, 4.0), costs=(100e-6, 1e-3))

@@ -52,7 +52,7 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
         found: dict[str, float] = dict.fromkeys(POLICIES, 0.0)
         for _ in range(sizes.rounds):
             for policy in POLICIES:
-                report = run(shop, query, rows, Threads(2), policy)
+                report = run(shop, query, rows, Threads(2, split=False), policy)
                 found[policy] = max(found[policy], report.throughput)
         fastest = max(POLICIES, key=lambda policy: found[policy])
         peak = peaks[query] = found[fastest]
@@ -85,7 +85,7 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
         ]
     table.caption = (
         f"Best of {sizes.rounds} rounds, {default_packet_rows():,} rows per packet. Processing latency, from "
-        "the first operator to the exit, of markers; rows arrive every 5 ms."
+        "the first operator to the exit, of markers; rows arrive every 5 ms. Keyed boxes are not split."
     )
     console.print(table)
     return results + _against_bytewax(shop, peaks.get("q4", 0.0), sizes, console)
@@ -94,7 +94,7 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
 def offer(shop: Shop, query: str, rate: float, seconds: float, policy: str) -> tuple[Latency, Latency]:
     """Processing latency, and latency from arrival, of rows that come at a rate."""
     rows = min(round(rate * seconds), shop.rows)
-    found = checked(shop.paced(query, rows, rate).run(Threads(2), policy)).queries[query]
+    found = checked(shop.paced(query, rows, rate).run(Threads(2, split=False), policy)).queries[query]
     return found.processing, found.end_to_end
 
 

@@ -41,6 +41,8 @@ QUEUE_PACKETS = 16
 """A queue holds about that many packets; a box whose results find no room is not run."""
 DEAR = 5e-6
 """Seconds per tuple from which on several workers in a keyed box pay for splitting its packets by bucket."""
+DEAR_MEASURED = 4 * DEAR
+"""The same where it is measured: on a busy machine a call's time is not all its own."""
 CALLS_TO_KNOW = 8
 """Calls after which a box's measured cost is believed."""
 UNIT_SECONDS = 0.05
@@ -200,8 +202,9 @@ class Runtime(Scheduled):
             return self.workers > 1 and self.letters is None and bool(self._split)
         if live.operator.slow and _GIL:
             return False  # one worker at a time holds the interpreter, however many are inside
-        known = entry.stated_cost is not None or entry.calls >= CALLS_TO_KNOW
-        return known and entry.cost >= DEAR
+        if entry.stated_cost is not None:
+            return entry.cost >= DEAR
+        return entry.calls >= CALLS_TO_KNOW and entry.cost >= DEAR_MEASURED
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
         """From now on a box keeps its state by bucket, and has a lane for every worker."""
