@@ -161,8 +161,8 @@ class Network:
 
     @cached_property
     def upstream(self) -> list[list[int]]:
-        """For every box, the boxes that feed it."""
-        return [sorted({self.index[up] for up in upstream_boxes(box)}) for box in self.boxes]
+        """For every box, the boxes that feed it, in the order of its arrows."""
+        return [list(dict.fromkeys(self.index[up] for up in upstream_boxes(box))) for box in self.boxes]
 
     @cached_property
     def downstream(self) -> list[list[int]]:

@@ -43,6 +43,7 @@ class BoxEntry:
     """Arrows that come from sources."""
     tuple_bytes: float = 1.0
     """About how large a tuple of its queue is."""
+    stated_selectivity: float | None = None
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0
@@ -90,7 +91,9 @@ class BoxEntry:
 
     @property
     def selectivity(self) -> float:
-        """Tuples out per tuple in."""
+        """Tuples out per tuple in, measured; stated ones win."""
+        if self.stated_selectivity is not None:
+            return self.stated_selectivity
         return self._recent_out / self._recent_in if self._recent_in else 1.0
 
     def learn(self, event: Finished) -> None:

@@ -138,7 +138,11 @@ class _Door:
 
 
 class SimulatedRun:
-    """One run: a heap of events, each an action at a time; equal times in the order of their making."""
+    """One run: a heap of events, each an action at a time.
+
+    Of equal times arrivals come first, so that a policy that decides then knows of all of them; all else in
+    the order of its making.
+    """
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class SimulatedRun:
         self.deadline = deadline(until)
         self.progress = progress
         self.clock = VirtualClock()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, bool, int, Callable[[], None]]] = []
         self._counter = itertools.count()
         self._feeding = False
         self._handled = 0
@@ -191,8 +195,8 @@ class SimulatedRun:
                 ring = self.runtime.live.ring if engine.reorder == "nonblocking" else None
                 self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
-    def at(self, when: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (when, next(self._counter), action))
+    def at(self, when: float, action: Callable[[], None], *, arrival: bool = False) -> None:
+        heapq.heappush(self._events, (when, not arrival, next(self._counter), action))
 
     # --- what the runtime asks for ------------------------------------------------------------------
 
@@ -228,7 +232,7 @@ class SimulatedRun:
         """Let everything happen that happens up to that time."""
         runtime, events = self.runtime, self._events
         while not runtime.done and events and events[0][0] <= until:
-            when, _, action = heapq.heappop(events)
+            when, _, _, action = heapq.heappop(events)
             self.clock.advance(when)
             action()
             self._handled += 1
@@ -250,7 +254,7 @@ class SimulatedRun:
     def _feed_soon(self, when: float) -> None:
         if not self._feeding:
             self._feeding = True
-            self.at(when, self._feed)
+            self.at(when, self._feed, arrival=True)
 
     def _feed(self) -> None:
         self._feeding = False
