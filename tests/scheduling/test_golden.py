@@ -1,4 +1,4 @@
-"""The numbers that Aurora prints for the tree of its figure 4 (section 4.1.2), by running it in simulation."""
+"""The numbers that Aurora prints for the tree of its figure 4 (section 4.1.2), run in simulation."""
 
 from __future__ import annotations
 
