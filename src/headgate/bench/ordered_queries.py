@@ -41,6 +41,8 @@ LEAST = 16
 BUCKETS = 16
 """A part of a packet costs these operators as much as thousands of rows; a hundred parts are measured too."""
 FINE = "hybrid, 100"
+FINE_PACKETS = 4
+"""Enough to see a hundred parts of some forty rows, which take a second and more for a packet."""
 SPLITS: dict[str, dict[str, Any]] = {
     f"hybrid, {BUCKETS}": {"split": True, "partitioning": "hybrid", "buckets": BUCKETS},
     "partitioned": {"split": True, "partitioning": "partitioned", "buckets": BUCKETS},
@@ -261,9 +263,10 @@ def partitioning(shop: Shop, queries: Sequence[Query], sizes: Sizes, console: Co
         for turn in range(sizes.rounds):
             for scheme, options in SPLITS.items():
                 if scheme == FINE and (turn or not sizes.fine):
-                    continue  # once is enough to see it, and it takes long
+                    continue
                 engine = Threads(2, sizes.packet_rows, **options)
-                found.setdefault(scheme, []).append(run(shop, query.name, rows, engine, "ct"))
+                few = FINE_PACKETS * sizes.packet_rows if scheme == FINE else rows
+                found.setdefault(scheme, []).append(run(shop, query.name, few, engine, "ct"))
         for scheme, reports in found.items():
             _note(rates, latencies, (query.name, scheme), THREADS, 2, reports, query.name)
         rows = max(query.simulated_rows // 5, LEAST // 2 * sizes.packet_rows)
