@@ -185,6 +185,8 @@ class Work(Unit):
     limit: int = 0
     """Where the state is kept by bucket: how many tuples to work on."""
     start: float = 0.0
+    begun: float = 0.0
+    """When its operators' turn came, after all that had to be done to take it."""
     onward: list[list[Work]] = field(default_factory=list)
     """For every output, the calls that its packets are passed on to."""
     members: dict[int, Work] = field(default_factory=dict)

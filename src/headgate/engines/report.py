@@ -151,11 +151,21 @@ class QueryReport:
 
 @dataclass
 class Overhead:
-    """Seconds of worker time beside the operators' own (Aurora, section 5.5)."""
+    """Seconds of worker time beside the operators' own (Aurora, section 5.5).
+
+    With the operators' time (``report.busy``) and ``idle`` they make up the workers' time.
+    """
 
     worker: float = 0.0
+    """Around box calls: waiting for the scheduler's lock, and what a call takes beside its operators."""
     storage: float = 0.0
+    """Queues: taking trains, passing results on, handing over to sinks."""
     scheduler: float = 0.0
+    """Deciding."""
+    idle: float = 0.0
+    """No overhead: workers with nothing to do."""
+    feeder: float = 0.0
+    """Not the workers' time: admitting tuples and the policy's timers, with what they made it decide."""
 
     @property
     def total(self) -> float:
@@ -224,6 +234,11 @@ class Report:
     """Spark jobs that were committed."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
+
+    @property
+    def busy(self) -> float:
+        """Seconds that workers were inside operators."""
+        return sum(box.busy for box in self.boxes.values())
 
     @property
     def throughput(self) -> float:

@@ -115,6 +115,7 @@ class Runtime(Scheduled):
 
         Returns the outputs to drain.
         """
+        begin, decided = self._timer(), self.overhead.scheduler
         touched: dict[int, LiveBox] = {}
         outputs: dict[int, LiveOutput] = {}
         for source, packet in packets:
@@ -138,6 +139,7 @@ class Runtime(Scheduled):
         if self.admission.ended and not self.sources_ended:
             self.live.sources_ended = True
             outputs |= {o.place: o for o in self._settle_ends(now, range(len(self.boxes)))}
+        self.beside(begin, decided)
         return list(outputs.values())
 
     def _queries_of_source(self, place: int) -> list[str]:

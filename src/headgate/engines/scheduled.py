@@ -55,7 +55,14 @@ class Scheduled:
         self.tell(Idle(now, worker, overhead))
 
     def timer(self, name: str, now: float) -> None:
+        begin, decided = self._timer(), self.overhead.scheduler
         self.tell(Timer(now, name))
+        self.beside(begin, decided)
+
+    def beside(self, begin: float, decided: float) -> None:
+        """What has been going on since was no worker's time."""
+        self.overhead.feeder += self._timer() - begin
+        self.overhead.scheduler = decided
 
     def box_reports(self) -> dict[str, BoxReport]:
         """What the catalog learned of every box."""

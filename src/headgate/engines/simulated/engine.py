@@ -249,7 +249,11 @@ class SimulatedRun:
         self.runtime.close()
 
     def report(self) -> Report:
-        return self.runtime.report("simulated", self.clock.now())
+        report = self.runtime.report("simulated", self.clock.now())
+        report.overhead.idle = max(
+            0.0, self.cores.count * report.seconds - report.busy - report.overhead.total
+        )
+        return report
 
     def _feed_soon(self, when: float) -> None:
         if not self._feeding:

@@ -21,6 +21,7 @@ class Cores:
         self, run: SimulatedRun, cores: int, threads: int, quantum: float, switch_cost: float
     ) -> None:
         self._run = run
+        self.count = min(cores, threads)
         self._shared = threads > cores
         self._quantum = quantum
         self._switch_cost = switch_cost

@@ -23,33 +23,49 @@ class Workers(Crew):
     def __init__(self, run: _Run, count: int) -> None:
         super().__init__(run, count)
         self._run = run
-        self._scheduler = 0.0
 
     def _loop(self, worker: int) -> None:
-        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work."""
-        run = self._run
+        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work.
+
+        Every moment is accounted for: what a worker does ends where the next thing begins.
+        """
+        run, overhead = self._run, self._run.runtime.overhead
         work: Work | None = None
+        now = run.clock.now
+        handing, idle = 0.0, 0.0
+        asked = now()
         while True:
-            asked = run.clock.now()
             with run.lock:
-                entered = run.clock.now()
+                entered, decided = now(), overhead.scheduler
+                waited = entered - asked
+                overhead.storage += handing
+                overhead.idle += idle
+                overhead.worker += waited
+                if work is not None:
+                    beside = asked - work.begun - work.sending
+                    overhead.worker += beside - sum([m.seconds for m in work.members.values()])
                 outputs = self._finish(work, entered)
                 stopping = run.stopping
                 work, parked = (None, False) if stopping else self._next(worker)
                 run.made_room()
-                self._account(asked, entered, run.clock.now())
+                left = now()
+                overhead.storage += left - entered - (overhead.scheduler - decided)
             for output in outputs:
                 run.drain(output)
             if stopping:
                 return
             if outputs or work is None:
                 run.check_over()
+            asked = now()
+            handing, idle = asked - left, 0.0
             if work is not None:
-                work.overhead = entered - asked
+                work.overhead, work.begun = waited, asked
                 self._execute(work)
+                asked = now()
             elif parked:
                 # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
                 self._beds[worker].acquire()
+                idle = -asked + (asked := now())
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:
@@ -108,16 +124,13 @@ class Workers(Crew):
                 work.limit = 0
 
     def _settle(self, work: Work) -> None:
-        run = self._run
+        run, overhead = self._run, self._run.runtime.overhead
         with run.lock:
+            decided = overhead.scheduler
             outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
             run.made_room()
+            overhead.worker -= (
+                overhead.scheduler - decided
+            )  # the whole of a call beside its operators is there
         for output in outputs:
             run.drain(output)
-
-    def _account(self, asked: float, entered: float, left: float) -> None:
-        """Lock held: whose time a visit took; the scheduler's own is counted where it is spent."""
-        overhead = self._run.runtime.overhead
-        overhead.worker += entered - asked
-        overhead.storage += left - entered - (overhead.scheduler - self._scheduler)
-        self._scheduler = overhead.scheduler
