@@ -20,7 +20,7 @@ from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError
 from headgate.graph.qos import QoS
 from headgate.graph.windows import session, sliding, tumbling
-from headgate.scheduling import policies
+from headgate.scheduling import policies, trains
 
 __all__ = [
     "App",
@@ -48,5 +48,6 @@ __all__ = [
     "to_list",
     "to_parquet",
     "to_table",
+    "trains",
     "tumbling",
 ]

@@ -52,9 +52,33 @@ class Inbox:
     def packets(self) -> list[Packet]:
         raise NotImplementedError
 
+    def ready(self) -> list[Packet]:
+        """For the taker: packets whose rows a call could take now."""
+        raise NotImplementedError
+
     def first_serial(self) -> int | None:
         """The smallest serial queued."""
         raise NotImplementedError
+
+    # --- for trains, which say how much to take: the taker asks --------------------------------------
+
+    def oldest(self) -> float:
+        """When the first of the tuples that can be taken arrived."""
+        return min([float(np.min(packet.order.arrivals)) for packet in self.ready()], default=0.0)
+
+    def arrived_by(self, time: float) -> int:
+        return sum([int(np.sum(packet.order.arrival_array() <= time)) for packet in self.ready()])
+
+    def within(self, size: float) -> int:
+        """Rows that fit into so many bytes, those of a packet taken for equally large."""
+        rows = 0
+        for packet in self.ready():
+            large = max(packet.batch.nbytes, 1)
+            if large > size:
+                return rows + int(len(packet) * size / large)
+            rows += len(packet)
+            size -= large
+        return rows
 
     def take_loose(self) -> tuple[Marker, ...]:
         """For the taker: the markers that came without a tuple."""
@@ -144,6 +168,9 @@ class Fifo(Inbox):
 
     def packets(self) -> list[Packet]:
         return [self._packets[place] for place in range(len(self._packets))]
+
+    def ready(self) -> list[Packet]:
+        return self.packets()
 
     def first_serial(self) -> int | None:
         return self._packets[0].order.first_serial if self._packets else None
@@ -274,6 +301,9 @@ class Merge(Inbox):
             found += arrow.ready.packets()
             found += [arrow.waiting[place] for place in range(len(arrow.waiting))]
         return found
+
+    def ready(self) -> list[Packet]:
+        return [packet for arrow in self._arrows for packet in arrow.ready.packets()]
 
     def first_serial(self) -> int | None:
         firsts = []

@@ -159,9 +159,9 @@ class Runtime(Scheduled):
         if live.end_due:
             work: Work | None = self._open(live, worker, [], [Order(self.live.admitted, now, 1)], now)
         elif live.buckets is not None:
-            work = self._enter(live, worker, max(1, call.train.size(entry)), now)
+            work = self._enter(live, worker, max(1, call.train.size(entry, live.inbox)), now)
         else:
-            rounds = self._take(live, max(1, call.train.size(entry)), now)
+            rounds = self._take(live, max(1, call.train.size(entry, live.inbox)), now)
             work = self._open(live, worker, rounds, _head(rounds), now) if rounds else None
         if work is None:
             return None

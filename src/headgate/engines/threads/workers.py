@@ -129,8 +129,7 @@ class Workers(Crew):
             decided = overhead.scheduler
             outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
             run.made_room()
-            overhead.worker -= (
-                overhead.scheduler - decided
-            )  # the whole of a call beside its operators is there
+            # All of a call beside its operators will be the worker's: what was deciding must not count twice.
+            overhead.worker -= overhead.scheduler - decided
         for output in outputs:
             run.drain(output)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
 from headgate.errors import PipelineError, nearest
 from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.policies.application import MinCost, MinLatency, MinMemory
+from headgate.scheduling.policies.application import AutoTraversal, MinCost, MinLatency, MinMemory
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.priority import PriorityTuple
 from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
+from headgate.scheduling.policies.top_k import TopK
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
 
 DEFAULT = "lp"
 
-_POLICIES: dict[str, Callable[[], Policy]] = {
+_POLICIES: dict[str, Callable[..., Policy]] = {
     policy.name: policy
     for policy in (
         RoundRobin,
@@ -30,7 +33,9 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
         MinCost,
         MinLatency,
         MinMemory,
+        AutoTraversal,
         PriorityTuple,
+        TopK,
     )
 }
 
@@ -50,12 +55,20 @@ def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: floa
     return Elastic(get(policy), period, margin)
 
 
-def get(policy: str | Policy) -> Policy:
-    """The policy of that name, or the object given."""
+def get(policy: str | Policy, **options: Any) -> Policy:
+    """The policy of that name, with its options if there are any, or the object given.
+
+    For instance ``get("mc", train=hg.trains.Count(100))`` or ``get("top_k", k=5)``.
+    """
     if isinstance(policy, Policy):
         return policy
     if policy not in _POLICIES:
         raise PipelineError(
             f"There is no policy '{policy}'.{nearest(policy, _POLICIES)} There are: {', '.join(names())}."
         )
-    return _POLICIES[policy]()
+    known = signature(_POLICIES[policy]).parameters
+    for option in options:
+        if option not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise PipelineError(f"Policy '{policy}' has no option '{option}'; {takes}.")
+    return _POLICIES[policy](**options)
