@@ -142,3 +142,15 @@ def test_the_workers_time_is_accounted_for(policy: str) -> None:
     over = report.overhead
     assert min(over.worker, over.storage, over.scheduler, over.idle) >= 0.0
     assert report.busy + over.total + over.idle == pytest.approx(report.workers * report.seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("load", [0.3, 3.0])
+def test_delivered_utility_is_reported_beside_what_could_be_had_at_most(load: float) -> None:
+    """Two boxes of half a second each leave a result 0.75 by its graph, if it waits nowhere."""
+    app = hg.App("slow")
+    boxed = app.source("s", hg.from_rate(load, limit=20)).universal(cost=0.5).universal(cost=0.5)
+    boxed.to("q", hg.to_list([]), qos=hg.QoS([(0, 1), (4, 0)]))
+    query = app.run(hg.Simulated(workers=1), "lp").queries["q"]
+    assert query.attainable == pytest.approx(0.75)
+    assert query.qos is not None
+    assert query.qos == pytest.approx(0.75) if load < 1 else query.qos < 0.5

@@ -16,6 +16,8 @@ from headgate.engines.report import Report
 
 console = Console()
 errors = Console(stderr=True)
+FULL = 0.9995
+"""An attainable utility that is shown as 1 need not be shown."""
 
 
 def seconds(value: float) -> str:
@@ -48,6 +50,8 @@ def query_table(report: Report, title: str | None = None) -> Table:
     table.add_column("state", overflow="fold")
     for query in report.queries.values():
         qos = "-" if query.qos is None else f"{query.qos:.3f}"
+        if query.qos is not None and query.attainable is not None and query.attainable < FULL:
+            qos += f" of {query.attainable:.3f}"
         table.add_row(
             escape(query.name),
             f"{query.tuples_in:,}",

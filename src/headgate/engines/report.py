@@ -121,6 +121,8 @@ class QueryReport:
     error: BaseException | None = None
     utility: float = 0.0
     has_qos: bool = False
+    attainable: float | None = None
+    """What ``qos`` could be at most: if no tuple had to wait, by what the query's boxes cost."""
 
     @property
     def qos(self) -> float | None:

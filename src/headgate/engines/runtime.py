@@ -580,6 +580,8 @@ class Runtime(Scheduled):
             boxes = self.network.queries.get(live.output.name, frozenset())
             report.late = sum(self.boxes[b].late for b in boxes)
             report.measure(live.markers)
+            if live.output.qos is not None:
+                report.attainable = live.output.qos.utility(self.catalog.least_latency(live.output.name))
         return Report(
             engine=engine,
             policy=self.policy.name,

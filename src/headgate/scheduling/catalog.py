@@ -196,6 +196,17 @@ class Catalog:
             found = known[place] = box.cost + box.selectivity * behind
         return found
 
+    def least_latency(self, query: str) -> float:
+        """Seconds that a tuple takes to the output of a query if it waits nowhere, on the longest way."""
+        longest = 0.0
+        ways: list[float] = []
+        for box in self.boxes:  # those that feed a box have lower numbers
+            before = max([ways[up] for up in box.upstream], default=0.0)
+            ways.append(before + box.cost + box.call_overhead)
+            if query in box.queries:
+                longest = max(longest, ways[-1])
+        return longest + self.plan_overhead
+
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)
         if ready == self._is_ready[place]:

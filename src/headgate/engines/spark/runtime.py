@@ -290,6 +290,8 @@ class SparkRuntime(Planner, Scheduled):
             boxes = network.queries.get(output.name, ())
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
             report.measure(list(live.markers))
+            if output.qos is not None:
+                report.attainable = output.qos.utility(self.catalog.least_latency(output.name))
         return Report(
             engine="spark",
             policy=self.policy.name,
