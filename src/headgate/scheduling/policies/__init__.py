@@ -17,6 +17,7 @@ from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
 from headgate.scheduling.policies.top_k import TopK
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
+from headgate.scheduling.tuning import Tuned
 
 DEFAULT = "lp"
 
@@ -53,6 +54,11 @@ def describe(name: str) -> str:
 def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: float = MARGIN) -> Elastic:
     """A policy that finds the best number of workers while it runs, up to ``workers=`` of the run."""
     return Elastic(get(policy), period, margin)
+
+
+def tuned(policy: str | Policy = "auto_traversal", period: float = 1.0, margin: float = 0.05) -> Tuned:
+    """A policy whose trains get the length that serves latency best, found while it runs."""
+    return Tuned(get(policy), period, margin)
 
 
 def get(policy: str | Policy, **options: Any) -> Policy:
