@@ -10,7 +10,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from headgate.bench import ordered_boxes, ordered_queries, ordered_rates, ordered_reordering
-from headgate.bench.ordered_findings import Finding, summary
+from headgate.bench.findings import Finding, summary
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.result import Result
 

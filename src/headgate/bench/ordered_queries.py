@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from headgate.bench.ordered_findings import (
+from headgate.bench.findings import (
     ALIKE,
     BETTER,
     SIMULATED,

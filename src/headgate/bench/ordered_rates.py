@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import others
-from headgate.bench.ordered_findings import checked
+from headgate.bench.findings import checked
 from headgate.bench.ordered_queries import run
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.result import Result

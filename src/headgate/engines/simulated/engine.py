@@ -55,6 +55,9 @@ class Simulated(Engine):
     ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
     waits for its turn with ``"lock"``.
+
+    ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
+    every plan, or what a function of the policy says, which it calls once a plan is made.
     """
 
     name = "simulated"
@@ -74,6 +77,7 @@ class Simulated(Engine):
         quantum: float = 0.004,
         switch_cost: float = 5e-6,
         send_cost: float = 0.0,
+        decision_cost: float | Callable[[Policy], float] = 0.0,
     ) -> None:
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
@@ -83,6 +87,8 @@ class Simulated(Engine):
             )
         if send_cost < 0:
             raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
+        if not callable(decision_cost) and decision_cost < 0:
+            raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -98,6 +104,7 @@ class Simulated(Engine):
         self.quantum = quantum
         self.switch_cost = switch_cost
         self.send_cost = send_cost
+        self.decision_cost = decision_cost
 
     def run(
         self,
@@ -275,7 +282,14 @@ class SimulatedRun:
     def _ask(self, worker: int) -> None:
         self.runtime.idle(worker, self.clock.now())
         plan, self._plans[worker] = self._plans[worker], None
-        if plan is not None:
+        if plan is None:
+            return
+        cost = self.engine.decision_cost
+        seconds = cost(self.runtime.policy) if callable(cost) else cost
+        if seconds:
+            self.runtime.overhead.scheduler += seconds
+            self.cores.run(worker, seconds, partial(self._proceed, worker, plan, 0))
+        else:
             self._proceed(worker, plan, 0)
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
