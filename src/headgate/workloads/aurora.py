@@ -174,8 +174,8 @@ def network(
             for other in others:
                 arriving = arriving.union(other)
         else:
-            first = 0.0 if together else next(phases) * burst / drawn.rate
-            rate = hg.from_rate(drawn.rate, limit=next(limits), burst=burst, first=first)
+            begin = 0.0 if together else next(phases) * burst / drawn.rate
+            rate = hg.from_rate(drawn.rate, limit=next(limits), burst=burst, first=begin)
             arriving = app.source(f"in {tree.name}", rate)
         return arriving.universal(cost=tree.cost, selectivity=tree.selectivity, name=tree.name)
 
