@@ -22,6 +22,7 @@ from headgate.scheduling.states import Task
 
 if TYPE_CHECKING:
     from headgate.engines.ordered.buckets import Buckets
+    from headgate.engines.shedding import Gate
 
 Times = npt.NDArray[np.float64]
 
@@ -60,6 +61,8 @@ class LiveBox:
     end_due: bool = False
     finished: bool = False
     removed: bool = False
+    gate: Gate | None = None
+    """Drops tuples before its queue; None: nothing was ever dropped."""
     broken: bool = False
     """A call has failed; whatever comes after it is not sent on."""
 

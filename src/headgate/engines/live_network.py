@@ -126,6 +126,14 @@ class LiveNetwork:
             self.network.queries_of[live.place],
             live.operator.cost,
             live.feeders.count(-1),
+            tuple(
+                [
+                    self.source_places[arrow.node]
+                    for port in live.box.ports
+                    for arrow in port
+                    if isinstance(arrow.node, Source)
+                ]
+            ),
             stated_selectivity=live.operator.selectivity,
         )
 
@@ -173,6 +181,11 @@ class LiveNetwork:
         if not len(packet):
             target.inbox.loose.extend(packet.markers)
             return
+        if isinstance(target, LiveBox) and target.gate is not None and target.gate.shut:
+            packet = target.gate.keep(packet, arrow)
+            if not len(packet):
+                target.inbox.loose.extend(packet.markers)
+                return
         if times is not None and isinstance(target, LiveOutput) and isinstance(target.inbox, Fifo):
             target.times[id(packet)] = times
         target.inbox.put(arrow, packet)

@@ -117,6 +117,9 @@ class QueryReport:
     tuples_in: int = 0
     tuples_out: int = 0
     shed: int = 0
+    """Tuples that load shedding dropped on their way to it."""
+    shed_by: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The same by reason, "random" or "semantic", and by the box before which it was."""
     late: int = 0
     error: BaseException | None = None
     utility: float = 0.0

@@ -21,17 +21,20 @@ from headgate.engines.ordered.atomics import Counter
 from headgate.engines.ordered.buckets import Buckets
 from headgate.engines.report import BoxCall, Report
 from headgate.engines.scheduled import Host, Scheduled
+from headgate.engines.shedding import Gate, report_shed, tell_importance
 from headgate.errors import HeadgateError, OperatorError, SinkError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
+    Arrived,
     Call,
     Changed,
     Finished,
     Policy,
     QueueState,
+    Shed,
     Spawned,
     Started,
 )
@@ -102,6 +105,8 @@ class Runtime(Scheduled):
             self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
+        self._tells_arrivals = "arrivals" in policy.needs
+        self._importance = tell_importance(network, self.catalog.boxes)
         self.start_policy(workers, seed)
 
     @property
@@ -119,6 +124,10 @@ class Runtime(Scheduled):
         touched: dict[int, LiveBox] = {}
         outputs: dict[int, LiveOutput] = {}
         for source, packet in packets:
+            if self._tells_arrivals:
+                newest = packet.order.arrivals
+                newest = newest if isinstance(newest, float) else float(newest.max())
+                self.tell(Arrived(now, source, len(packet), newest))
             for target, arrow in self.live.source_targets[source]:
                 self.live.put(target, arrow, packet)
                 if isinstance(target, LiveBox):
@@ -130,6 +139,8 @@ class Runtime(Scheduled):
             if entry.error is not None:
                 error, entry.error = entry.error, None
                 self._fail_queries(self._queries_of_source(source), error, now)
+        for box in touched.values():
+            self._let_pass(box, outputs)
         self._announce([(place, self.live.measure(box)) for place, box in touched.items()], now, None)
         for live in self.live.merging:
             self._check_merge(live, now, None)
@@ -141,6 +152,13 @@ class Runtime(Scheduled):
             outputs |= {o.place: o for o in self._settle_ends(now, range(len(self.boxes)))}
         self.beside(begin, decided)
         return list(outputs.values())
+
+    def shed(self, decision: Shed) -> None:
+        live = self.boxes[decision.box]
+        if live.gate is None:
+            ports = [place for place, port in enumerate(live.box.ports) for _ in port]
+            live.gate = Gate(live.box, self._importance[decision.box], ports)
+        live.gate.set(decision)
 
     def _queries_of_source(self, place: int) -> list[str]:
         source = self.network.sources[place]
@@ -280,6 +298,8 @@ class Runtime(Scheduled):
             return False
         if live.removed or live.finished or live.inbox.rows or not live.task.free:
             return False
+        if live.gate is not None and live.gate.shut:
+            return False  # it stands before the queue
         if not self.catalog.has_room(call.box):
             return False
         others = [w for w in feeder.live.open_work.values() if w is not feeder]
@@ -390,16 +410,20 @@ class Runtime(Scheduled):
         return tuple([(place, self.live.measure(box)) for place, box in touched.items()])
 
     def _reached(self, live: LiveBox, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
-        """Where a box's results go; markers that came without any pass boxes that have nothing to do."""
+        """Where a box's results go."""
         for targets in live.targets:
             for target, _ in targets:
                 if isinstance(target, LiveOutput):
                     outputs[target.place] = target
                     continue
                 touched[target.place] = target
-                if target.inbox.loose and target.idle and not target.inbox.rows:
-                    self.live.forward(target, target.inbox.take_loose())
-                    self._reached(target, {}, outputs)
+                self._let_pass(target, outputs)
+
+    def _let_pass(self, live: LiveBox, outputs: dict[int, LiveOutput]) -> None:
+        """Markers that came without a tuple pass a box that has nothing to do."""
+        if live.inbox.loose and live.idle and not live.inbox.rows:
+            self.live.forward(live, live.inbox.take_loose())
+            self._reached(live, {}, outputs)
 
     def _finish_one(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
         live = work.live
@@ -582,6 +606,14 @@ class Runtime(Scheduled):
             report.measure(live.markers)
             if live.output.qos is not None:
                 report.attainable = live.output.qos.utility(self.catalog.least_latency(live.output.name))
+        dropped = {
+            (reason, box.box.name): count.load()
+            for box in self.boxes
+            if box.gate is not None
+            for reason, count in box.gate.dropped.items()
+            if count.load()
+        }
+        report_shed(self.network, [live.report for live in self.outputs], dropped)
         return Report(
             engine=engine,
             policy=self.policy.name,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from headgate.engines.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Timer, Wake
+from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Shed, Timer, Wake
 
 
 class Host(Protocol):
@@ -48,8 +48,14 @@ class Scheduled:
         elif isinstance(decision, Wake):
             for worker in decision.workers:
                 self.host.wake(worker)
+        elif isinstance(decision, Shed):
+            self.shed(decision)
         else:
             self.host.set_timer(decision.at, decision.name)
+
+    def shed(self, decision: Shed) -> None:
+        """From now on drop a share of what comes to a box."""
+        raise NotImplementedError
 
     def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
         self.tell(Idle(now, worker, overhead))

@@ -66,6 +66,8 @@ class Output:
     keep: str | None = None
     start: str | int = "earliest"
     """Where a query begins that joins an application under way: "earliest", "now" or a serial."""
+    importance: str | None = None
+    """What a tuple is worth to the query if some must be dropped, as an expression; None: all the same."""
 
     @property
     def schema(self) -> pa.Schema:

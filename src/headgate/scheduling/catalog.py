@@ -20,6 +20,10 @@ LEAST = 0.1
 class Goal(Protocol):
     """A query's QoS graph, as far as a policy needs it."""
 
+    def utility(self, latency: float) -> float:
+        """What a result of that latency is worth."""
+        ...
+
     def gradient(self, latency: float) -> float:
         """Utility lost per second of further delay."""
         ...
@@ -41,6 +45,10 @@ class BoxEntry:
     stated_cost: float | None = None
     sources: int = 0
     """Arrows that come from sources."""
+    fed_by: tuple[int, ...] = ()
+    """The sources they come from."""
+    importance: bool | None = None
+    """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
     tuple_bytes: float = 1.0
     """About how large a tuple of its queue is."""
     stated_selectivity: float | None = None

@@ -4,7 +4,8 @@ An engine sends events, one at a time and in order; each carries the time and ev
 decision may use.  ``handle`` answers with decisions, which the engine carries out at once.  A policy
 
 - may keep any state of its own and read the catalog, which holds all events so far;
-- may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
+- may run a plan on the worker that is idle, leave it parked, wake parked workers, set timers, and have
+  tuples dropped;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
 Events and decisions are plain records, made for every box call: not frozen, which would triple their
@@ -106,7 +107,21 @@ class Changed:
     removed: bool = False
 
 
-Event = Spawned | Started | Finished | Idle | Timer | Changed
+@dataclass(slots=True)
+class Arrived:
+    """A source has brought tuples, the newest of which arrived at ``newest``.
+
+    Told only to policies that need ``"arrivals"``.  A source that finds no room brings nothing until it does,
+    so what it then brings is older: that is how far it lags behind.
+    """
+
+    time: float
+    source: int
+    tuples: int
+    newest: float
+
+
+Event = Spawned | Started | Finished | Idle | Timer | Changed | Arrived
 
 
 @dataclass(slots=True)
@@ -143,7 +158,19 @@ class SetTimer:
     name: str
 
 
-Decision = Run | Wake | SetTimer
+@dataclass(slots=True)
+class Shed:
+    """From now on drop this share of the tuples that come to a box; 0 ends it.
+
+    ``reason``: how they are chosen, "random" or "semantic", the least important first.
+    """
+
+    box: int
+    share: float
+    reason: str = "random"
+
+
+Decision = Run | Wake | SetTimer | Shed
 
 
 class Policy:
@@ -151,7 +178,7 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
+    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples, ``"arrivals"``."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

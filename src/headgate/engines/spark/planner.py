@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headgate.engines.spark.dropping import Shedder
 from headgate.engines.spark.nodes import Node, Nodes
 from headgate.engines.spark.placement import ranges, share_out, share_queries
 from headgate.engines.spark.position import Position
@@ -54,10 +55,13 @@ class Planner(Waiting):
         super().__init__(nodes, position, drain, latency)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
+        for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
+            entry.importance = None if stated is None else bool(stated)
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
         self._predicted = 0.0
+        self.shedding = Shedder()
 
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
@@ -69,6 +73,7 @@ class Planner(Waiting):
             node.queries,
             node.operator.cost if node.operator is not None else None,
             sum([feed.source for feed in node.feeds]),
+            tuple([feed.place for feed in node.feeds if feed.source]),
             stated_selectivity=node.operator.selectivity if node.operator is not None else None,
         )
 
@@ -111,6 +116,8 @@ class Planner(Waiting):
             shares=shares,
             lanes=lanes if len(slices) > 1 else None,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
+            drops={place: drop for place, drop in self.shedding.drops().items() if place in members},
+            weighed=frozenset(self.shedding.weighed).intersection(members),
         )
 
     def _wanted(self, call: Call) -> int:

@@ -155,8 +155,7 @@ class Workers(Crew):
         visible = [place for place in parts if run.outlets[place].visible]
         if visible and run.storage.durable:
             with run.lock:
-                nodes = {run.nodes.all[p].key: [m.low, m.high, m.end] for p, m in step.members.items()}
-                run.log_record({"kind": "intent", "step": step.number, "nodes": nodes})
+                run.log_record(runtime.intent(step))
         failed: dict[int, HeadgateError] = {}
         for place in visible:
             try:

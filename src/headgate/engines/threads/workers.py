@@ -33,7 +33,7 @@ class Workers(Crew):
         work: Work | None = None
         now = run.clock.now
         handing, idle = 0.0, 0.0
-        asked = now()
+        asked = 0.0  # a thread that is being started is no use yet
         while True:
             with run.lock:
                 entered, decided = now(), overhead.scheduler

@@ -17,6 +17,8 @@ from headgate.scheduling.policies.round_robin import RoundRobin
 from headgate.scheduling.policies.thread_per_box import ThreadPerBox
 from headgate.scheduling.policies.top_k import TopK
 from headgate.scheduling.policies.tuple_at_a_time import TupleAtATime
+from headgate.scheduling.shedding import LATENCY, Shedding
+from headgate.scheduling.shedding import PERIOD as SHEDDING_PERIOD
 from headgate.scheduling.tuning import Tuned
 
 DEFAULT = "lp"
@@ -59,6 +61,21 @@ def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: floa
 def tuned(policy: str | Policy = "auto_traversal", period: float = 1.0, margin: float = 0.05) -> Tuned:
     """A policy whose trains get the length that serves latency best, found while it runs."""
     return Tuned(get(policy), period, margin)
+
+
+def shedding(
+    policy: str | Policy = PriorityTuple.name,
+    strategy: str = "random",
+    period: float = SHEDDING_PERIOD,
+    latency: float = LATENCY,
+) -> Shedding:
+    """A policy that drops tuples while more arrive than can be processed in time.
+
+    ``strategy``: "random", or "semantic", which drops the least important ones first, by the expressions that
+    queries give: ``stream.to(name, sink, importance="amount")``.  Every ``period`` seconds it looks anew.  A
+    query lacks room where its QoS graph falls, and without a graph beyond ``latency`` seconds.
+    """
+    return Shedding(get(policy), strategy, period, latency)
 
 
 def get(policy: str | Policy, **options: Any) -> Policy:
