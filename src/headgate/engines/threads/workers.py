@@ -33,7 +33,9 @@ class Workers(Crew):
         work: Work | None = None
         now = run.clock.now
         handing, idle = 0.0, 0.0
-        asked = 0.0  # a thread that is being started is no use yet
+        asked = now()
+        with run.lock:
+            overhead.worker += asked  # a thread that is being started is no use yet
         while True:
             with run.lock:
                 entered, decided = now(), overhead.scheduler
