@@ -21,8 +21,8 @@ from headgate.graph.packet import Marker, Order, Packet
 from headgate.scheduling.states import Task
 
 if TYPE_CHECKING:
-    from headgate.engines.shedding import Gate
     from headgate.engines.ordered.buckets import Buckets
+    from headgate.engines.shedding import Gate
 
 Times = npt.NDArray[np.float64]
 

@@ -99,9 +99,7 @@ class Nodes:
             )  # fmt: skip
             node.slices = not node.stateful and self._cuttable(feeds)
             stated = self.importance[place]
-            node.dropper = Dropper(
-                box.name, importance_at(box, stated) if isinstance(stated, str) else None
-            )
+            node.dropper = Dropper(box.name, importance_at(box, stated) if isinstance(stated, str) else None)
             self.all.append(node)
         for output in network.outputs:
             self._outlet(output, *self._feeds((output.port,)), seen)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headgate.engines.spark.nodes import Node, Nodes
 from headgate.engines.spark.dropping import Shedder
+from headgate.engines.spark.nodes import Node, Nodes
 from headgate.engines.spark.placement import ranges, share_out, share_queries
 from headgate.engines.spark.position import Position
 from headgate.engines.spark.states import covers
