@@ -67,7 +67,9 @@ class _Serial:
             for port in box.ports:
                 ports.append([])
                 for a in port:
-                    ports[-1] += [row for row in made.get((a.node, a.output), ()) if self.keep(box, arrow, row)]
+                    ports[-1] += [
+                        row for row in made.get((a.node, a.output), ()) if self.keep(box, arrow, row)
+                    ]
                     arrow += 1
             for results in self._calls(box, ports, end):
                 for output, packet in enumerate(results):

@@ -166,8 +166,9 @@ def test_markers_are_not_lost_with_their_tuples() -> None:
     app.source("rows", source).filter("i = 0", name="a").filter("i = 0", name="b").to(
         "q", hg.to_function(lambda query, batch: None)
     )
-    with mock.patch.object(admission, "MARKER_EVERY", 1), mock.patch.object(
-        admission.Admission.__init__, "__defaults__", (1,)
+    with (
+        mock.patch.object(admission, "MARKER_EVERY", 1),
+        mock.patch.object(admission.Admission.__init__, "__defaults__", (1,)),
     ):
         report = app.run(hg.Simulated(workers=1), Dropping("lp", {"a": 1.0}))
     assert report.queries["q"].shed == 3
@@ -244,7 +245,7 @@ def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
     with (
         mock.patch.object(Gate, "__init__", named),
         mock.patch.object(Gate, "keep", recorded),
-        mock.patch("test_order.policy", lambda name: given),
+        mock.patch("test_order.policy", return_value=given),
         mock.patch.object(admission, "TURN", 4),
     ):
         report = getattr(way, engine)(app)()
@@ -274,9 +275,9 @@ def test_an_importance_that_can_be_computed_nowhere_names_the_query() -> None:
     sink = hg.to_list([])
     with pytest.raises(PipelineError, match=r"query 'big': importance='prize' .*none of its boxes.*prize"):
         stream().filter("n > 0").to("big", sink, importance="prize")
-    with pytest.raises(PipelineError, match="query 'big': importance='item' .*not a number"):
+    with pytest.raises(PipelineError, match=r"query 'big': importance='item' .*not a number"):
         stream().filter("n > 0").to("big", sink, importance="item")
-    with pytest.raises(PipelineError, match="query 'big': importance= takes an expression.*not 3"):
+    with pytest.raises(PipelineError, match=r"query 'big': importance= takes an expression.*not 3"):
         stream().to("big", sink, importance=3)  # type: ignore[arg-type]
     # Where it stands matters: before the first box there is a price, behind it a total.
     stream().select("price * n AS total").filter("total > 0").to("first", sink, importance="price")

@@ -1,4 +1,4 @@
-"""The load shedder: when it drops, where, how much, and when it stops; without an engine, and in simulation."""
+"""The load shedder: when it drops, where, how much, and when it stops; alone, and in simulation."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def box(
     importance: bool | None = None,
 ) -> BoxEntry:
     fed_by = () if source is None else (source,)
-    return BoxEntry(
-        name, 1, up, down, queries, cost, len(fed_by), fed_by=fed_by, importance=importance
-    )
+    return BoxEntry(name, 1, up, down, queries, cost, len(fed_by), fed_by=fed_by, importance=importance)
 
 
 def test_overload_alone_drops_nothing_while_queries_have_room() -> None:
@@ -209,7 +207,7 @@ def test_where_importance_can_be_told_nowhere_the_drop_is_random() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(PipelineError, match="strategy='best'.*'random' or 'semantic'"):
+    with pytest.raises(PipelineError, match=r"strategy='best'.*'random' or 'semantic'"):
         hg.policies.shedding(strategy="best")
     with pytest.raises(PipelineError, match="period=0, latency=1"):
         hg.policies.shedding(period=0)
@@ -250,7 +248,7 @@ def overloaded(tight: Spell, loose: Spell) -> hg.App:
 
 
 def test_a_load_that_rises_and_falls() -> None:
-    """At three times the capacity, for a while: within it utility holds, and afterwards nothing is dropped."""
+    """At three times the capacity for a while: utility holds, and afterwards nothing is dropped."""
     app = overloaded(Spell((5, 5), (40, 15), (20, 5)), Spell((5, 5), (40, 60), (20, 5)))
     with testing.Crank(app, hg.policies.shedding("qos"), workers=1) as crank:
         crank.advance(5.0)
@@ -268,8 +266,10 @@ def test_a_load_that_rises_and_falls() -> None:
     tight, loose = report.queries["tight"], report.queries["loose"]
     # Tight tuples need 0.6 of the capacity: once the others' backlog is gone there is room for all of them.
     assert tight.shed < 0.2 * tight.tuples_in
-    assert tight.qos is not None and tight.qos > 0.99
-    assert loose.qos is not None and loose.qos > 0.99
+    assert tight.qos is not None
+    assert tight.qos > 0.99
+    assert loose.qos is not None
+    assert loose.qos > 0.99
 
 
 def test_without_it_nothing_is_dropped_and_utility_is_lost() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import aurora, backlog, memory, ordered, overhead, spark_many
+from headgate.bench import aurora, backlog, memory, ordered, overhead, overload, spark_many
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -16,6 +16,7 @@ BENCHES: dict[str, Bench] = {
     "memory": memory.run,
     "ordered": ordered.run,
     "aurora": aurora.run,
+    "overload": overload.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
 }

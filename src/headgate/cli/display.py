@@ -45,7 +45,9 @@ def query_table(report: Report, title: str | None = None) -> Table:
     """One row per query: tuples, throughput, latency, QoS."""
     table = Table(title=title, title_justify="left")
     table.add_column("query", overflow="fold")
-    for name in ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late"):
+    shedding = any(query.shed for query in report.queries.values())
+    columns = ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late")
+    for name in (*columns, "shed") if shedding else columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for query in report.queries.values():
@@ -61,6 +63,7 @@ def query_table(report: Report, title: str | None = None) -> Table:
             seconds(query.latency.p99),
             qos,
             f"{query.late:,}",
+            *([f"{query.shed:,}"] if shedding else []),
             "[green]ok[/]" if query.error is None else "[red]failed[/]",
         )
     return table

@@ -178,7 +178,8 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples, ``"arrivals"``."""
+    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples, and the
+    ``"arrivals"`` of tuples from sources."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

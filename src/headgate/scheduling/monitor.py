@@ -1,4 +1,4 @@
-"""The QoS monitor (Aurora, section 2.2): how much work arrives, how much gets done, and which queries are late.
+"""The QoS monitor (Aurora, section 2.2): how much work arrives, how much gets done, and who is late.
 
 Work is in seconds of box time, by the catalog's costs.  Rates are counted on the clock of the tuples' own
 arrival times: a source that back-pressure holds back brings fewer tuples a second than have arrived, but of
@@ -102,10 +102,10 @@ class Monitor:
             self._longest = max(self._longest, event.seconds)
         elif isinstance(event, Idle):
             self._unpark(event.worker, event.time)
-            if not any(isinstance(d, Run) and d.worker == event.worker for d in decisions):
-                # A worker that finds no lane free among tuples that wait is no spare capacity.
-                if not any(box.queue.tuples for box in self.catalog.boxes):
-                    self._parked[event.worker] = event.time
+            given = any(isinstance(d, Run) and d.worker == event.worker for d in decisions)
+            # A worker that finds no lane free among tuples that wait is no spare capacity.
+            if not given and not any(box.queue.tuples for box in self.catalog.boxes):
+                self._parked[event.worker] = event.time
         for decision in decisions:
             if isinstance(decision, Wake):
                 for worker in decision.workers:
@@ -211,7 +211,7 @@ class Monitor:
     # --- what follows from it -----------------------------------------------------------------------
 
     def late(self, horizon: float) -> set[str]:
-        """The queries that lack room, now or, as things go, within the horizon: not longer than their room."""
+        """The queries that lack room now or, as things go, soon: within the horizon, or their room if less."""
         return {
             query
             for query, latency in self.expected.items()

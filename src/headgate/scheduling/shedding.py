@@ -1,9 +1,9 @@
 """The load shedder (Aurora, section 2.2; the drop boxes are those of its reference 21).
 
-Every period the QoS monitor says how much work arrives, how much gets done, and which queries lack room: whose
-results are, or soon will be, so late that utility falls.  If more arrives than can be done, and some query
-lacks room, tuples are dropped: as early as possible, but nowhere that a query with room depends on, and where
-a second of work saved costs the least utility.
+Every period the QoS monitor says how much work arrives, how much gets done, and which queries lack room:
+whose results are, or soon will be, so late that utility falls.  If more arrives than can be done, and some
+query lacks room, tuples are dropped: as early as possible, but nowhere that a query with room depends on, and
+where a second of work saved costs the least utility.
 """
 
 from __future__ import annotations
@@ -154,7 +154,11 @@ class Shedding(Policy):
         places = self._places(self._bearing)
         work = {place: flows[place] * self.catalog.through(place, through) for place in places}
         ranked = sorted(
-            [(self._loss(p) / self.catalog.through(p, through), p, saved) for p, saved in work.items() if saved]
+            [
+                (self._loss(p) / self.catalog.through(p, through), p, saved)
+                for p, saved in work.items()
+                if saved
+            ]
         )
         shares: dict[int, float] = {}
         spared, at = max(-excess, 0.0), 0
@@ -245,4 +249,6 @@ class Shedding(Policy):
         return decisions
 
     def _reason(self, place: int) -> str:
-        return "semantic" if self.strategy == "semantic" and self.catalog.boxes[place].importance else "random"
+        return (
+            "semantic" if self.strategy == "semantic" and self.catalog.boxes[place].importance else "random"
+        )
