@@ -97,6 +97,7 @@ def test_what_deciding_took_is_charged_once() -> None:
 
     report = simulate(small(), watched, decision=cost)
     assert min(taken) > 0
+    assert taken != sorted(taken), "what was charged is not charged again"
     assert report.overhead.scheduler == pytest.approx(sum(taken))
 
 

@@ -18,7 +18,7 @@ STEADY = 0.7
 """Up to this load the paper's systems are not overloaded."""
 BUCKETED = "qos_bucketed"
 PAPER_QOS = 0.85
-"""The paper does not say with which load the priority tuple delivers 0.796: the first that gives about that."""
+"""The paper does not say with which load the priority tuple delivers 0.796: the first that gives no more."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def utility(sizes: Sizes, console: Console) -> list[Finding]:
     alone = mean_qos(simulate(app, "tuple_at_a_time"))
     why = (
         "round robin takes whole queues: what waits longer is done with fewer decisions, so it is not "
-        f"overloaded by its own; a tuple at a time, which cannot do that, delivers {alone:.3f} with load {last:g} where "
-        f"round robin has {curves.at(SIMULATED, 'round_robin', last):.3f} (simulated)"
+        f"overloaded by its own; a tuple at a time, which cannot do that, delivers {alone:.3f} with load "
+        f"{last:g}, where round robin has {curves.at(SIMULATED, 'round_robin', last):.3f} (simulated)"
     )
     return [
         finding(
