@@ -89,7 +89,7 @@ def latency(sizes: Sizes, console: Console) -> list[Finding]:
 
     why = (
         "on threads a result leaves when its call is over, not after its own share of it, so that ML gains "
-        "less, and every call of ML takes the interpreter, which the sources want too"
+        "less than in simulation"
     )
     found = [
         finding("6", "dear boxes", "ML is ahead of MC for dear boxes (ms)", curves.on_engines(dear), why),
