@@ -20,7 +20,14 @@ def run(quick: bool, console: Console) -> list[Result]:
     """All figures, then the claims in one table."""
     batching = (
         aurora_batching.Sizes(
-            4, 5, (25, 100), loads=(0.3, 0.7, 0.9), thread_loads=(0.3, 0.9), shares=(0.2, 1.0), depth=4
+            4,
+            5,
+            (25, 100),
+            loads=(0.3, 0.7, 0.9),
+            thread_loads=(0.3, 0.9),
+            shares=(0.2, 1.0),
+            depth=4,
+            forest=5,
         )
         if quick
         else aurora_batching.Sizes(40, 20)
@@ -28,10 +35,10 @@ def run(quick: bool, console: Console) -> list[Result]:
     traversals = (
         aurora_traversals.Sizes(6, 5, (15e-6, 120e-6, 960e-6), (15e-6, 480e-6), depth=4, waiting=10)
         if quick
-        else aurora_traversals.Sizes(40, 40)
+        else aurora_traversals.Sizes(30, 10)
     )
     qos = (
-        aurora_qos.Sizes(10, 40, (0.3, 0.7, 0.9), (0.5, 0.9), (1, 20), applications=50, bucket_rounds=10)
+        aurora_qos.Sizes(10, 40, (0.3, 0.7, 0.9), (0.5, 0.9), (1, 20, 100), 50, 10, (1.2, 2.0))
         if quick
         else aurora_qos.Sizes(60, 200)
     )

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from headgate.bench.aurora_runs import Curves, Timed, finding, mean_qos, measured, run_on, simulate
 from headgate.bench.findings import SIMULATED, THREADS, Finding, Side
+from headgate.engines.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads import aurora
@@ -16,6 +17,10 @@ from headgate.workloads import aurora
 STEADY = 0.7
 """Up to this load the paper's systems are not overloaded."""
 BUCKETED = "qos_bucketed"
+USUAL = 20
+"""Partitions with which the paper has its best QoS."""
+PAPER_QOS = 0.85
+"""The paper does not say with which load the priority tuple delivers 0.796: the first that gives no more."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,10 @@ class Sizes:
     simulated: int
     loads: Sequence[float] = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
     thread_loads: Sequence[float] = (0.3, 0.6, 0.9)
-    partitions: Sequence[int] = (1, 2, 5, 10, 20, 30, 50, 100, 260)
+    partitions: Sequence[int] = (1, 2, 5, 10, 20, 50, 100, 260)
     applications: int = 200
-    bucket_rounds: int = 40
+    bucket_rounds: int = 20
+    bucket_loads: Sequence[float] = (0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0)
 
     def rounds(self, engine: str) -> int:
         return self.threads if engine == THREADS else self.simulated
@@ -53,12 +59,13 @@ def utility(sizes: Sizes, console: Console) -> list[Finding]:
         ours = [curves.at(engine, "round_robin", x) for x in (curves.xs(engine)[-1], steady)]
         return Side(ours[0], ours[1], ours[0] <= 0.8 * ours[1])
 
-    first = curves.xs(SIMULATED)[0]
+    last = curves.xs(SIMULATED)[-1]
+    app = aurora.network(queries=20, fan_out=1, load=last, tuples=20 * sizes.simulated)
+    alone = mean_qos(simulate(app, "tuple_at_a_time"))
     why = (
-        "a box at a time as well takes whole queues, so that it is never overloaded by its own decisions: "
-        f"with load {first:g} both have {curves.at(SIMULATED, 'qos', first):.3f} and "
-        f"{curves.at(SIMULATED, 'round_robin', first):.3f}, since 2.75 ms of work cost a tight "
-        "query next to nothing"
+        "round robin takes whole queues: what waits longer is done with fewer decisions, so it is not "
+        f"overloaded by its own; a tuple at a time, which cannot do that, delivers {alone:.3f} with load "
+        f"{last:g}, where round robin has {curves.at(SIMULATED, 'round_robin', last):.3f} (simulated)"
     )
     return [
         finding(
@@ -94,21 +101,29 @@ def bucketing(sizes: Sizes, console: Console) -> list[Finding]:
         return []
     curves = Curves("figure 13: mean QoS by partitions of gradient and slack", "partitions")
     overhead = Curves("figure 14: the scheduler's overhead in seconds", "partitions")
-    load = 0.9
 
-    def note(line: str, xs: Sequence[int], policy: Policy) -> None:
+    def deliver(policy: Policy, load: float) -> Report:
         tuples = sizes.applications * sizes.bucket_rounds
         app = aurora.network(queries=sizes.applications, fan_out=1, load=load, tuples=tuples)
-        report = simulate(app, Timed(policy), decision=measured)
+        return simulate(app, Timed(policy), decision=measured)
+
+    def note(line: str, xs: Sequence[int], report: Report) -> None:
         for x in xs:
             curves.add(SIMULATED, line, x, mean_qos(report))
             overhead.add(SIMULATED, line, x, report.overhead.scheduler)
 
-    note("priority tuple", sizes.partitions, policies.get("qos"))
+    for load in sizes.bucket_loads:
+        exact_run = deliver(policies.get("qos"), load)
+        if mean_qos(exact_run) <= PAPER_QOS:
+            break
+    console.print(
+        f"figures 13 and 14: load {load:g}, where the priority tuple delivers {mean_qos(exact_run):.3f}"
+    )
+    note("priority tuple", sizes.partitions, exact_run)
     for partitions in sizes.partitions:
         policy = bucketed(partitions)
         assert policy is not None
-        note("buckets", [partitions], policy)
+        note("buckets", [partitions], deliver(policy, load))
     console.print(curves.table())
     console.print(overhead.table())
     one, most = min(sizes.partitions), max(sizes.partitions)
@@ -120,7 +135,7 @@ def bucketing(sizes: Sizes, console: Console) -> list[Finding]:
         return {SIMULATED: Side(ours, theirs, holds)}
 
     at_one, at_best = (curves.at(SIMULATED, "buckets", x) for x in (one, best))
-    cheap, dear = (overhead.at(SIMULATED, "buckets", x) for x in (best, most))
+    cheap, usual, dear = (overhead.at(SIMULATED, "buckets", x) for x in (best, USUAL, most))
     why = (
         f"the decisions of the priority tuple take {spent:.2f} s here, those in buckets {cheap:.2f} s, of "
         f"{sizes.applications * 5:,} boxes; the QoS is {exact:.3f} and {at_best:.3f} with {best} partitions"
@@ -153,8 +168,8 @@ def bucketing(sizes: Sizes, console: Console) -> list[Finding]:
         finding(
             "14",
             "many",
-            f"the cost rises with the number of buckets (scheduler s, {most} against {best} partitions)",
-            side(dear, cheap, dear > 1.02 * cheap),
+            f"the cost rises with the number of buckets (scheduler s, {most} against {USUAL} partitions)",
+            side(dear, usual, dear > 1.02 * usual),
             "empty buckets are skipped by bits of an integer, whatever their number; " + why,
             "6.3",
         ),
