@@ -189,7 +189,7 @@ class Monitor:
                 first = min(box.queries, key=lambda query: self.room[query])
                 backlog[first] += self.waiting(place) * self.catalog.through(place, through)
                 demand[first] += flows[place] * box.cost
-        found = {}
+        found: dict[str, float] = {}
         work = taken = 0.0
         for room in sorted(set(self.room.values())):
             alike = [query for query in self.queries if self.room[query] == room]
@@ -211,7 +211,7 @@ class Monitor:
     # --- what follows from it -----------------------------------------------------------------------
 
     def late(self, horizon: float) -> set[str]:
-        """The queries that lack room now or, as things go, soon: within the horizon, or their room if less."""
+        """The queries that lack room now or, as things go, soon: within the horizon or their room."""
         return {
             query
             for query, latency in self.expected.items()
