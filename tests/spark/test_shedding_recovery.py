@@ -45,6 +45,7 @@ def app(folder: Path, seen: Rows) -> hg.App:
 def test_a_step_that_was_seen_and_not_committed_drops_the_same_again(tmp_path: Path, reason: str) -> None:
     """Every run has another share, and would drop others; what was announced comes again to the row."""
     folder = tmp_path / "rows"
+    folder.mkdir()
     i = pa.array(range(COUNT))
     amount = pa.array([n * 7919 % 1000 for n in range(COUNT)])
     put_file(

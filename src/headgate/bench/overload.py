@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,8 +41,8 @@ WORKERS = 2
 PACKET_ROWS = 256
 OVERLOAD, CALM = 3.0, 1 / 3
 """Load as a multiple of what was measured to be the capacity."""
-BURST = 0.02
-"""Seconds between arrivals, so that a packet has some rows."""
+PAUSE = 0.02
+"""Seconds between looks at a source, so that a packet has some rows."""
 _SCHEMA = pa.schema([("value", pa.int64()), ("worth", pa.float64())])
 
 
@@ -62,34 +61,24 @@ class Spells(Source):
 
 class _SpellReader(Reader):
     def __init__(self, spells: list[tuple[float, float]]) -> None:
-        self._bursts = self._cut(spells)
-        self._pending: tuple[float, int] | None = next(self._bursts, None)
-        self._random = np.random.default_rng(0)
+        starts = np.cumsum([0.0, *(seconds for seconds, _ in spells)])
+        times = [
+            start + np.arange(int(s * rate)) / rate for start, (s, rate) in zip(starts, spells, strict=False)
+        ]
+        self._times = np.concatenate(times)
+        self._worth = np.random.default_rng(0).pareto(1.5, len(self._times))
         self._next = 0
 
-    @staticmethod
-    def _cut(spells: list[tuple[float, float]]) -> Iterator[tuple[float, int]]:
-        start, owed = 0.0, 0.0
-        for seconds, rate in spells:
-            for burst in range(int(seconds / BURST)):
-                owed += rate * BURST
-                rows, owed = int(owed), owed - int(owed)
-                if rows:
-                    yield start + burst * BURST, rows
-            start += seconds
-
     def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
-        if self._pending is None:
+        start = self._next
+        if start >= len(self._times):
             return None
-        at, rows = self._pending
-        if at > now:
-            return Wait(at)
-        taken = min(rows, max_rows)
-        self._pending = (at, rows - taken) if taken < rows else next(self._bursts, None)
-        value = np.arange(self._next, self._next + taken)
-        self._next += taken
-        worth = self._random.pareto(1.5, taken)
-        return Chunk(pa.RecordBatch.from_arrays([pa.array(value), pa.array(worth)], schema=_SCHEMA), at)
+        end = min(int(np.searchsorted(self._times, now, side="right")), start + max_rows)
+        if end <= start:
+            return Wait(max(float(self._times[start]), now + PAUSE))
+        self._next = end
+        columns = [pa.array(np.arange(start, end)), pa.array(self._worth[start:end])]
+        return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), self._times[start:end])
 
 
 @dataclass

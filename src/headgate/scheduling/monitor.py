@@ -211,7 +211,7 @@ class Monitor:
     # --- what follows from it -----------------------------------------------------------------------
 
     def late(self, horizon: float) -> set[str]:
-        """The queries that lack room now or, as things go, soon: within horizon or room."""
+        """The queries that lack room now or, as things go, soon: within the horizon or their room."""
         return {
             query
             for query, latency in self.expected.items()
