@@ -319,7 +319,8 @@ def overheads(sizes: Sizes, console: Console) -> list[Finding]:
             "tuple at a time",
             "tuple at a time is significantly worse than trains (s in all)",
             {engine: worse(engine) for engine in engines},
-            f"trains had {_train(found, THREADS):.1f} tuples on threads, {_train(found, SIMULATED):.1f} simulated",
+            f"trains had {_train(found, THREADS):.1f} tuples on threads and "
+            f"{_train(found, SIMULATED):.1f} in simulation",
         ),
         finding(
             "9",
