@@ -23,6 +23,7 @@ STEPS = st.lists(
         st.tuples(st.just("insert"), TIMES, st.integers(0, 40)),
         st.tuples(st.just("delete"), st.just(0.0), st.integers(0, 40)),
         st.tuples(st.just("extract"), st.just(0.0), st.just(0)),
+        st.tuples(st.just("until"), TIMES, st.just(0)),
     ),
     max_size=300,
 )
@@ -65,6 +66,9 @@ def test_it_gives_what_a_heap_gives(steps: list[tuple[str, float, int]]) -> None
             del heap.alive[item]
         elif kind == "extract" and heap.alive:
             assert calendar.extract_min() == heap.extract_min()
+        elif kind == "until":
+            due = bool(heap.alive) and heap.peek()[0] <= key
+            assert calendar.extract_until(key) == (heap.extract_min()[1] if due else None)
         assert len(calendar) == len(heap.alive)
         assert calendar.key(item) == (heap.alive[item][0] if item in heap.alive else None)
         if heap.alive:

@@ -111,6 +111,16 @@ class CalendarQueue(Generic[T]):
         self.delete(item)
         return key, item
 
+    def extract_until(self, limit: float) -> T | None:
+        """Take out the next item if its time is not after ``limit``."""
+        if not self._entries:
+            return None
+        key, _, item = self._next()
+        if key > limit:
+            return None
+        self.delete(item)
+        return item
+
     def _next(self) -> tuple[float, int, T]:
         if not self._entries:
             raise IndexError("the calendar is empty")
@@ -139,6 +149,4 @@ def _day_length(entries: list[tuple[float, int, T]]) -> float:
     mean = math.fsum(gaps) / len(gaps)
     usual = [gap for gap in gaps if gap <= 2 * mean]
     # So short a day that its number would not be exact any more helps nobody.
-    return max(
-        ENTRIES_A_DAY * math.fsum(usual) / len(usual), SHORTEST * abs(keys[-1]), sys.float_info.min
-    )
+    return max(ENTRIES_A_DAY * math.fsum(usual) / len(usual), SHORTEST * abs(keys[-1]), sys.float_info.min)

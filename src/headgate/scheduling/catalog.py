@@ -221,7 +221,4 @@ class Catalog:
             return
         self.is_ready[place] = ready
         self.changed[place] = None
-        if place in self._turned:
-            self._turned.remove(place)
-        else:
-            self._turned.add(place)
+        self._turned ^= {place}

@@ -149,7 +149,7 @@ def _slope_edges(slopes: Sequence[float], ranges: int) -> list[float]:
 
 
 def _slack_edges(least: float, longest: float, ranges: int) -> list[float]:
-    """Upper edges of that many ranges for finite slacks; the last is infinite, or none if there is but one."""
+    """Upper edges of that many ranges for finite slacks; only an infinite one is beyond the last."""
     if not longest or not ranges:
         return []
     inner = [least * (longest / least) ** (k / max(ranges - 1, 1)) for k in range(ranges - 1)]

@@ -1,4 +1,4 @@
-"""QoS-driven scheduling in buckets (Aurora, section 6.2): a decision costs the same at any number of boxes."""
+"""QoS-driven scheduling in buckets (Aurora, section 6.2), at the same cost for any number of boxes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ class BucketedPriorityTuple(PriorityTuple):
 
     def _graph_ahead(self, place: int) -> list[Piece]:
         """What several queries make of a box's own latency."""
-        return pieces([(self.catalog.goals[query], self._cost(needed)) for query, needed in self._below[place]])
+        return pieces(
+            [(self.catalog.goals[query], self._cost(needed)) for query, needed in self._below[place]]
+        )
 
     def _cost(self, places: Sequence[int]) -> float:
         return sum([self._costs[place] for place in places])
@@ -120,9 +122,9 @@ class BucketedPriorityTuple(PriorityTuple):
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
-            cost = self.catalog.boxes[event.box].cost
-            if abs(cost - self._costs[event.box]) > self._tolerance:
-                self._costs[event.box] = cost
+            box = self.catalog.boxes[event.box]
+            if box.stated_cost is None and abs(box.cost - self._costs[event.box]) > self._tolerance:
+                self._costs[event.box] = box.cost
                 self._stale.update(dict.fromkeys(self._before[event.box]))
         return super().handle(event)
 
@@ -140,14 +142,9 @@ class BucketedPriorityTuple(PriorityTuple):
     def _look(self, gradient: int, now: float) -> None:
         """Boxes that should have risen to that range of gradients, or in it, go where they belong now."""
         calendar = self._calendars[gradient]
-        while calendar:
-            due, place = calendar.peek()
-            if due > now:
-                self._next_rise[gradient] = due
-                return
-            calendar.delete(place)
+        while (place := calendar.extract_until(now)) is not None:
             self._assign(place, now)
-        self._next_rise[gradient] = math.inf
+        self._next_rise[gradient] = calendar.peek()[0] if calendar else math.inf
 
     def _assign(self, place: int, now: float) -> None:
         """Put a box where it belongs, and see to it that it is looked at again when it rises."""
