@@ -140,7 +140,7 @@ def test_the_table_of_latencies_says_the_bucket_at_every_latency(
     goals: list[hg.QoS], gradients: int, slacks: int, latency: float
 ) -> None:
     graph = pieces([(goal, 0.0) for goal in goals])
-    space = UtilitySpace([graph], gradients, slacks, 0.016)
+    space = UtilitySpace([graph], gradients, slacks)
     ends, buckets, _ = space.ranges(graph)
     at = next(at for at, end in enumerate(ends) if latency < end)
     gradient = sum(goal.gradient(latency) for goal in goals)
@@ -153,10 +153,10 @@ def test_the_table_of_latencies_says_the_bucket_at_every_latency(
 
 def test_few_slopes_get_a_range_each_and_many_share_them_in_equal_ratios() -> None:
     tight, loose = pieces([(hg.QoS([(1, 1), (2, 0)]), 0.0)]), pieces([(hg.QoS([(1, 1), (11, 0)]), 0.0)])
-    space = UtilitySpace([tight, loose], 3, 2, 0.016)
+    space = UtilitySpace([tight, loose], 3, 2)
     assert [space.bucket(slope, math.inf) // 2 for slope in (0.0, 0.1, 1.0)] == [0, 1, 2]
     many = [pieces([(hg.QoS([(1, 1), (1 + 2.0**k, 0)]), 0.0)]) for k in range(8)]
-    space = UtilitySpace(many, 5, 2, 0.016)
+    space = UtilitySpace(many, 5, 2)
     assert [space.bucket(2.0**-k, math.inf) // 2 for k in range(8)] == [4, 4, 3, 3, 2, 2, 1, 1]
     assert space.bucket(0.0, math.inf) == 0
 

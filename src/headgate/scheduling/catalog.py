@@ -34,7 +34,7 @@ class Goal(Protocol):
         ...
 
 
-@dataclass
+@dataclass(slots=True)
 class BoxEntry:
     """What is known of a box."""
 

@@ -8,6 +8,7 @@ changes, computed once.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -50,14 +51,14 @@ def pieces(goals: Sequence[tuple[Goal, float]]) -> list[Piece]:
             before = after
     found: list[Piece] = []
     start, gradient, falling = 0.0, 0.0, 0
-    for point, change, fall in sorted(steps):
+    for point, change, fall in [*sorted(steps), (math.inf, 0.0, 0)]:
         if point > start:
+            # Where no goal is falling nothing is lost, whatever rounding has left.
+            gradient = gradient if falling else 0.0
             found.append(Piece(start, point, gradient))
             start = point
+        gradient += change
         falling += fall
-        # Where no goal is falling nothing is lost, whatever rounding has left.
-        gradient = gradient + change if falling else 0.0
-    found.append(Piece(start, math.inf, gradient))
     return found
 
 
@@ -66,18 +67,18 @@ class UtilitySpace:
 
     With two ranges or more, one of gradients is for nothing to lose, and one of slacks for no critical point
     to come.  As there are only so many slopes, every one gets a range of its own where there are enough;
-    else the others are divided in equal ratios, and so are slacks up to the longest: half a second to go
-    differs from a second as ten do from twenty.
+    else they are divided in equal ratios, since a query that many share must not hide what one alone loses.
+    Slacks are divided in equal parts up to the longest: the more parts, the more often boxes move.
     """
 
-    def __init__(self, graphs: Iterable[Sequence[Piece]], gradients: int, slacks: int, least: float) -> None:
+    def __init__(self, graphs: Iterable[Sequence[Piece]], gradients: int, slacks: int) -> None:
         found = [piece for graph in graphs for piece in graph]
         self.slacks = slacks
         slopes = _distinct([piece.gradient for piece in found if piece.gradient > 0])
         self.gradient_edges = _slope_edges(slopes, gradients - 1)
         """A gradient of at least the k-th is in a range above the k-th."""
         longest = max([piece.end - piece.start for piece in found if piece.end < math.inf], default=0.0)
-        self.slack_edges = _slack_edges(min(least, longest / 2), longest, slacks - 1)
+        self.slack_edges = _slack_edges(longest, slacks - 1)
         """A slack of at most the k-th is in a range more urgent than those above it."""
 
     def bucket(self, gradient: float, slack: float) -> int:
@@ -148,9 +149,8 @@ def _slope_edges(slopes: Sequence[float], ranges: int) -> list[float]:
     return [lowest, *(slopes[0] * ratio ** (k / ranges) for k in range(1, ranges))]
 
 
-def _slack_edges(least: float, longest: float, ranges: int) -> list[float]:
+def _slack_edges(longest: float, ranges: int) -> list[float]:
     """Upper edges of that many ranges for finite slacks; only an infinite one is beyond the last."""
     if not longest or not ranges:
         return []
-    inner = [least * (longest / least) ** (k / max(ranges - 1, 1)) for k in range(ranges - 1)]
-    return [*inner, math.nextafter(math.inf, 0.0)]
+    return [*(longest * k / ranges for k in range(1, ranges)), sys.float_info.max]

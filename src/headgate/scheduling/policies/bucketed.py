@@ -89,7 +89,7 @@ class BucketedPriorityTuple(PriorityTuple):
                 self._before[box].append(place)
         graphs = {query: pieces([(goal, 0.0)]) for query, goal in goals.items()}
         shared = [self._graph_ahead(place) for place, below in enumerate(self._below) if len(below) > 1]
-        self.space = UtilitySpace([*graphs.values(), *shared], self.gradients, self.slacks, self.time_slice)
+        self.space = UtilitySpace([*graphs.values(), *shared], self.gradients, self.slacks)
         self._most = len(self.space.gradient_edges)
         """The highest range of gradients in which there can be a box."""
         self._of_query = {query: self.space.ranges(graph) for query, graph in graphs.items()}
