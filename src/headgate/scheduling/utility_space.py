@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from headgate.scheduling.catalog import Goal
 
+FLAT = 1e-9
+"""Less than that share of the steepest slope is nothing to lose, or left by rounding."""
 SAME = 1 + 1e-9
 """Gradients that differ by less than this factor differ by rounding."""
 
@@ -42,23 +44,20 @@ class Ranges(NamedTuple):
 
 def pieces(goals: Sequence[tuple[Goal, float]]) -> list[Piece]:
     """Of goals, each with the seconds still to go to its output: gradients added, whichever point is next."""
-    steps: list[tuple[float, float, int]] = []
+    steps: list[tuple[float, float]] = []
     for goal, ahead in goals:
         before = 0.0
         for point in goal.critical_points:
             after = goal.gradient(point)
-            steps.append((max(point - ahead, 0.0), after - before, (after > 0) - (before > 0)))
+            steps.append((max(point - ahead, 0.0), after - before))
             before = after
     found: list[Piece] = []
-    start, gradient, falling = 0.0, 0.0, 0
-    for point, change, fall in [*sorted(steps), (math.inf, 0.0, 0)]:
+    start, gradient = 0.0, 0.0
+    for point, change in [*sorted(steps), (math.inf, 0.0)]:
         if point > start:
-            # Where no goal is falling nothing is lost, whatever rounding has left.
-            gradient = gradient if falling else 0.0
             found.append(Piece(start, point, gradient))
             start = point
         gradient += change
-        falling += fall
     return found
 
 
@@ -74,7 +73,7 @@ class UtilitySpace:
     def __init__(self, graphs: Iterable[Sequence[Piece]], gradients: int, slacks: int) -> None:
         found = [piece for graph in graphs for piece in graph]
         self.slacks = slacks
-        slopes = _distinct([piece.gradient for piece in found if piece.gradient > 0])
+        slopes = _distinct([piece.gradient for piece in found])
         self.gradient_edges = _slope_edges(slopes, gradients - 1)
         """A gradient of at least the k-th is in a range above the k-th."""
         longest = max([piece.end - piece.start for piece in found if piece.end < math.inf], default=0.0)
@@ -130,11 +129,12 @@ def _rises(ends: Sequence[float], buckets: Sequence[int], slacks: int) -> list[l
     return found[::-1]
 
 
-def _distinct(values: Iterable[float]) -> list[float]:
+def _distinct(slopes: Sequence[float]) -> list[float]:
+    least = FLAT * max(slopes, default=0.0)
     found: list[float] = []
-    for value in sorted(values):
-        if not found or value > found[-1] * SAME:
-            found.append(value)
+    for slope in sorted(slopes):
+        if slope > (found[-1] * SAME if found else least):
+            found.append(slope)
     return found
 
 
