@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import aurora, backlog, memory, ordered, overhead, overload, spark_many
+from headgate.bench import aurora, backlog, decisions, memory, ordered, overhead, overload, spark_many
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -14,6 +14,7 @@ Bench = Callable[[bool, Console], list[Result]]
 BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
     "memory": memory.run,
+    "decisions": decisions.run,
     "ordered": ordered.run,
     "aurora": aurora.run,
     "overload": overload.run,

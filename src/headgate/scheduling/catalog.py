@@ -32,8 +32,13 @@ class Goal(Protocol):
         """Seconds to the next critical point."""
         ...
 
+    @property
+    def critical_points(self) -> Sequence[float]:
+        """Latencies at which the gradient may change, in order."""
+        ...
 
-@dataclass
+
+@dataclass(slots=True)
 class BoxEntry:
     """What is known of a box."""
 
@@ -133,11 +138,27 @@ class Catalog:
         self.boxes = list(boxes)
         self.goals = dict(goals or {})
         """The QoS graphs of the queries that have one."""
-        self.ready: list[int] = []
-        """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
-        self._is_ready = [False] * len(self.boxes)
+        self.is_ready = [False] * len(self.boxes)
+        """Of every box, whether it has tuples, a free lane and room for its results."""
+        self.changed: dict[int, None] = {}
+        """Boxes whose queue or readiness changed, in order; a policy that works them off clears it."""
+        self._ready: list[int] = []
+        self._turned: set[int] = set()
+        """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+
+    @property
+    def ready(self) -> list[int]:
+        """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
+        if self._turned:
+            for place in self._turned:
+                if self.is_ready[place]:
+                    insort(self._ready, place)
+                else:
+                    del self._ready[bisect_left(self._ready, place)]
+            self._turned.clear()
+        return self._ready
 
     def apply(self, event: Event) -> None:
         """Take an event in."""
@@ -167,6 +188,7 @@ class Catalog:
         if queue is before:
             return
         entry.queue = queue
+        self.changed[place] = None
         self._refresh(place)
         if before.full != queue.full:
             for up in entry.upstream:
@@ -217,10 +239,8 @@ class Catalog:
 
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)
-        if ready == self._is_ready[place]:
+        if ready == self.is_ready[place]:
             return
-        self._is_ready[place] = ready
-        if ready:
-            insort(self.ready, place)
-        else:
-            del self.ready[bisect_left(self.ready, place)]
+        self.is_ready[place] = ready
+        self.changed[place] = None
+        self._turned ^= {place}

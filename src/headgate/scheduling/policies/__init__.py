@@ -10,6 +10,7 @@ from headgate.errors import PipelineError, nearest
 from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.policies.application import AutoTraversal, MinCost, MinLatency, MinMemory
+from headgate.scheduling.policies.bucketed import BucketedPriorityTuple
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.priority import PriorityTuple
@@ -39,6 +40,7 @@ _POLICIES: dict[str, Callable[..., Policy]] = {
         AutoTraversal,
         PriorityTuple,
         TopK,
+        BucketedPriorityTuple,
     )
 }
 

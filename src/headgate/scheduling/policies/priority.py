@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
@@ -39,6 +39,7 @@ class PriorityTuple(Pull):
     def begin(self, workers: int) -> None:
         boxes = self.catalog.boxes
         self._after = [self.catalog.downstream(place) for place in range(len(boxes))]
+        self._calls = [tuple(Call(box, WHOLE_QUEUE) for box in after) for after in self._after]
         self._below = [self._of_queries(place) for place in range(len(boxes))]
         self._decisions = 0
         self._last = -1
@@ -71,17 +72,22 @@ class PriorityTuple(Pull):
         if not ready:
             return None
         self._decisions += 1
-        boxes, count = self.catalog.boxes, len(self.catalog.boxes)
-        oldest = min(ready, key=lambda box: (boxes[box].queue.oldest, (box - self._last - 1) % count))
         if self.catalog.plan_overhead:
-            return self._step(ready, oldest, now)
+            return self._step(ready, now)
         if self._decisions % OLDEST_EVERY == 0:
-            self._last = oldest
+            self._last = self._oldest()
         else:
+            count = len(self.catalog.boxes)
             ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
-            self._last = max(ready, key=lambda box: ranks[box])
-        train = self._train(self._last)
-        return (Call(self._last, train), *(Call(box, WHOLE_QUEUE) for box in self._after[self._last]))
+            self._last = max(ready, key=ranks.__getitem__)
+        return (Call(self._last, self._train(self._last)), *self._calls[self._last])
+
+    def _oldest(self) -> int:
+        """The box that could run whose oldest tuple is oldest; of equals, the next in turn."""
+        boxes, count = self.catalog.boxes, len(self.catalog.boxes)
+        return min(
+            self.catalog.ready, key=lambda box: (boxes[box].queue.oldest, (box - self._last - 1) % count)
+        )
 
     def _train(self, place: int) -> Train:
         through = self.catalog.through(place, {})
@@ -89,23 +95,28 @@ class PriorityTuple(Pull):
 
     # --- where a plan costs something to start --------------------------------------------------------
 
-    def _step(self, ready: Sequence[int], oldest: int, now: float) -> Plan:
+    def _step(self, ready: Sequence[int], now: float) -> Plan:
         """Those that cannot wait; or, if all can, enough of them to be worth a plan."""
-        known: dict[int, float] = {}
         ranks = {box: self.priority(box, now) for box in ready}
-        order = sorted(ready, key=lambda box: ranks[box], reverse=True)
-        enough = self.catalog.plan_overhead
-        soon = 2 * enough
+        order = sorted(ready, key=ranks.__getitem__, reverse=True)
+        soon = 2 * self.catalog.plan_overhead
         urgent = [box for box in order if ranks[box][0] > 0 or -ranks[box][1] < soon]
-        chosen = urgent
-        if not urgent:
-            work, chosen = 0.0, []
-            for box in order:
-                chosen.append(box)
-                work += self.catalog.boxes[box].queue.tuples * self.catalog.through(box, known)
-                if work >= enough:
-                    break
-        if self._decisions % OLDEST_EVERY == 0 and oldest not in chosen:
-            chosen = [*chosen, oldest]
+        return self._fused(urgent or self._enough(order))
+
+    def _enough(self, order: Iterable[int]) -> list[int]:
+        """The first boxes that together have as much work as a plan costs to start."""
+        known: dict[int, float] = {}
+        work, chosen = 0.0, []
+        for box in order:
+            chosen.append(box)
+            work += self.catalog.boxes[box].queue.tuples * self.catalog.through(box, known)
+            if work >= self.catalog.plan_overhead:
+                break
+        return chosen
+
+    def _fused(self, chosen: Sequence[int]) -> Plan:
+        """Boxes with all that follows them, each once; and the longest waiting if it is its turn."""
+        if self._decisions % OLDEST_EVERY == 0:
+            chosen = [*chosen, self._oldest()]
         calls = {box: Call(box, WHOLE_QUEUE) for first in chosen for box in (first, *self._after[first])}
         return tuple(calls.values())
