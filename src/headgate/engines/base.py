@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from headgate.engines.report import Report
+from headgate.engines.topology import host
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
 from headgate.scheduling.interface import Policy
@@ -53,15 +53,9 @@ def refuse_history(network: Network, engine: str) -> None:
 
 def half_of_l2() -> int:
     """Bytes of half of a core's second-level cache, where packets work best (Bobox, section 5.3)."""
-    try:
-        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-            if (index / "level").read_text().strip() == "2":
-                size = (index / "size").read_text().strip()
-                scale = {"K": 1024, "M": 1024 * 1024}.get(size[-1], 1)
-                return int(size.rstrip("KM")) * scale // 2
-    except OSError:
-        pass
-    return 256 * 1024
+    machine = host()
+    second = machine.cache(machine.cores[0], 2)
+    return second.size // 2 if second is not None else 256 * 1024
 
 
 def default_packet_rows() -> int:

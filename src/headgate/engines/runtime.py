@@ -35,6 +35,7 @@ from headgate.scheduling.interface import (
     Spawned,
     Started,
 )
+from headgate.scheduling.topology import Topology, flat
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 QUEUE_PACKETS = 16
@@ -69,6 +70,7 @@ class Runtime(Scheduled):
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
+        topology: Topology | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -102,6 +104,8 @@ class Runtime(Scheduled):
             self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
+        self.catalog.topology = topology or flat(workers)
+        self.catalog.cores = self.catalog.topology.placed(workers)
         self.start_policy(workers, seed)
 
     @property

@@ -41,6 +41,7 @@ class Elastic(Policy):
         self.policy = policy
         self.name = f"elastic({policy.name})"
         self.needs = policy.needs
+        self.pins = policy.pins
         self.period = period
         self.margin = margin
 

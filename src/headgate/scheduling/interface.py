@@ -152,6 +152,8 @@ class Policy:
     name = "policy"
     needs: frozenset[str] = frozenset()
     """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
+    pins = False
+    """Whether workers stay on the cores of their groups (``catalog.topology``)."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

@@ -13,10 +13,12 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate.engines import topology as machines
 from headgate.engines.base import (
     Engine,
     Progress,
@@ -40,6 +42,7 @@ from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
 """Events between two looks of a progress display."""
@@ -55,6 +58,9 @@ class Simulated(Engine):
     ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
     waits for its turn with ``"lock"``.
+
+    ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
+    (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
     """
 
     name = "simulated"
@@ -62,6 +68,7 @@ class Simulated(Engine):
     def __init__(
         self,
         *,
+        topology: str | Path | Topology | None = None,
         workers: int | None = None,
         call_overhead: float = 0.0,
         seed: int = 0,
@@ -90,6 +97,7 @@ class Simulated(Engine):
                 "Simulated(partitioning='shared'): workers would wait in real time; use Threads."
             )
         self.reorder, self.partitioning, self.buckets, self.split = reorder, partitioning, buckets, split
+        self.topology = None if topology is None else machines.get(topology)
         self.workers = workers
         self.call_overhead = call_overhead
         self.seed = seed
@@ -166,7 +174,8 @@ class SimulatedRun:
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
         refuse_history(network, "simulated")
-        cores = workers or engine.workers or os.cpu_count() or 1
+        machine = engine.topology
+        cores = workers or engine.workers or (machine.workers if machine else os.cpu_count()) or 1
         threads = policy.workers(len(network.boxes), cores)
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
@@ -182,6 +191,7 @@ class SimulatedRun:
             partitioning=engine.partitioning,
             buckets=engine.buckets,
             split=engine.split,
+            topology=machine,
             prepare=_without_spinning,
         )
         self._doors: dict[int, _Door] = {}

@@ -6,7 +6,6 @@ Arrow's kernels release the GIL, so workers run in parallel where it matters.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from headgate.engines import topology as machines
 from headgate.engines.attended import Attended
 from headgate.engines.base import (
     Engine,
@@ -37,6 +37,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.topology import Topology
 
 FEED_PACKETS = 8
 """Packets that the feeder admits per visit to the scheduler, if they fit."""
@@ -75,6 +76,11 @@ class Threads(Engine):
         self.buckets = buckets
         self.split = split
 
+    @property
+    def topology(self) -> Topology:
+        """This machine."""
+        return machines.host()
+
     def run(
         self,
         network: Network,
@@ -86,7 +92,7 @@ class Threads(Engine):
         seed: int = 0,
     ) -> Report:
         refuse_history(network, "threads")
-        count = policy.workers(len(network.boxes), workers or self.workers or os.cpu_count() or 1)
+        count = policy.workers(len(network.boxes), workers or self.workers or self.topology.workers)
         run = _Run(self, network, policy, count, until, progress, seed)
         with _one_arrow_thread():
             return run.run()
@@ -127,6 +133,7 @@ class _Run(Attended):
                 partitioning=engine.partitioning,
                 buckets=engine.buckets,
                 split=engine.split,
+                topology=engine.topology,
                 timer=time.perf_counter,
             )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}

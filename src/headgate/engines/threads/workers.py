@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ class Workers(Crew):
     def _loop(self, worker: int) -> None:
         """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work."""
         run = self._run
+        if run.runtime.policy.pins:
+            self._pin(worker)
         work: Work | None = None
         while True:
             asked = run.clock.now()
@@ -50,6 +53,12 @@ class Workers(Crew):
             elif parked:
                 # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
                 self._beds[worker].acquire()
+
+    def _pin(self, worker: int) -> None:
+        """Stay on the cores of one's group; which of them is the operating system's choice (LAS, 4.1)."""
+        topology, cores = self._run.runtime.catalog.topology, self._run.runtime.catalog.cores
+        if topology is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, topology.groups[topology.group_of(cores[worker])])
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:
