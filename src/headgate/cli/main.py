@@ -150,9 +150,7 @@ def list_policies() -> None:
 
 @cli.command()
 def topology(
-    name: Annotated[
-        str, typer.Argument(help="host, one of the papers' machines, or a file.")
-    ] = machines.HOST,
+    name: Annotated[str, typer.Argument(help="'host', one of the papers' machines, or a file.")] = "host",
     text: Annotated[bool, typer.Option("--text", help="As a description, to write into a file.")] = False,
 ) -> None:
     """Draw a machine: memory nodes, groups of cores that share a cache, caches and cores.

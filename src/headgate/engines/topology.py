@@ -154,8 +154,7 @@ def _caches(cpus: Path, nodes: tuple[Node, ...], notes: list[str]) -> tuple[tupl
                 dumb.append(core)
     if dumb:
         notes.append("caches are not told: L1 and L2 of a core and an L3 of a processor are assumed")
-        for cache in _assumed(cpus, nodes, dumb):
-            found.setdefault((cache.level, cache.cores), cache)
+        found |= {(guess.level, guess.cores): guess for guess in _assumed(cpus, nodes, dumb)}
     return _disjoint(found.values()), line
 
 
@@ -179,9 +178,9 @@ def _assumed(cpus: Path, nodes: tuple[Node, ...], dumb: list[int]) -> list[Cache
 def _disjoint(caches: Iterable[Cache]) -> tuple[Cache, ...]:
     """One cache of a level for every core, the widest: firmware has been seen to contradict itself."""
     kept: list[Cache] = []
-    for cache in sorted(caches, key=lambda c: (c.level, -len(c.cores), c.cores)):
-        if not any(c.level == cache.level and set(c.cores) & set(cache.cores) for c in kept):
-            kept.append(cache)
+    for found in sorted(caches, key=lambda c: (c.level, -len(c.cores), c.cores)):
+        if not any(c.level == found.level and set(c.cores) & set(found.cores) for c in kept):
+            kept.append(found)
     return tuple(sorted(kept, key=lambda c: (c.level, c.cores)))
 
 

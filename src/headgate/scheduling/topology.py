@@ -9,6 +9,7 @@ infinite if there is none; the *NUMA distance* is the length of the shortest pat
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,9 +43,9 @@ class Node:
 class Topology:
     """A machine.
 
-    ``hops[i][j]`` is the NUMA distance from the i-th node to the j-th, ``factors[i][j]`` how many times slower
-    than its own a core of the i-th node finds the memory of the j-th.  ``limit`` is how many cores may be busy
-    at once, where something allows fewer than there are.  ``notes`` say what was assumed.
+    ``hops[i][j]`` is the NUMA distance from the i-th node to the j-th, ``factors[i][j]`` how many times
+    slower than its own a core of the i-th node finds the memory of the j-th.  ``limit`` is how many cores may
+    be busy at once, where something allows fewer than there are.  ``notes`` say what was assumed.
     """
 
     name: str
@@ -120,7 +121,7 @@ class Topology:
         return next((c for c in self.caches if c.level == level and core in c.cores), None)
 
     def placed(self, workers: int) -> tuple[int, ...]:
-        """The core of each worker: cores of their own before second threads of a core; in turns if too few."""
+        """The core of each worker: second threads of a core come last; in turns if there are too few."""
         twin = dict.fromkeys(self.cores, 0)
         for cache in self.caches:
             if cache.level == 1:
@@ -138,6 +139,10 @@ def flat(cores: int) -> Topology:
 
 def _mistake(topology: Topology) -> str | None:
     """What cannot be, in words."""
+    if not re.fullmatch(r"[^\s#]+", topology.name):
+        return "its name must be one word."
+    if any("\n" in note or note != note.strip() for note in topology.notes):
+        return "a note is one line."
     seen: set[int] = set()
     for node in topology.nodes:
         if not node.cores:

@@ -7,15 +7,16 @@
     L2 4 MB: by 2
 
 ``each``: a cache for every core; ``by n``: one for every n of a node's cores, in order; otherwise lists of
-cores, ``0-3 | 4-7``.  ``line 64`` is the bytes of a cache line, ``limit 4`` how many cores may be busy at once,
-``hops 0: 0 1`` and ``factor 0: 1.0 1.4`` a node's distances to all nodes, and how many times slower their
-memory is.  What follows a ``#`` is for the reader.
+cores, ``0-3 | 4-7``.  ``line 64`` is the bytes of a cache line, ``limit 4`` how many cores may be busy at
+once, ``hops 0: 0 1`` and ``factor 0: 1.0 1.4`` a node's distances to all nodes, and how many times slower
+their memory is.  What follows a ``#`` is for the reader.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from headgate.errors import PipelineError
@@ -124,16 +125,18 @@ class _Parser:
         self.factors: dict[int, tuple[float, ...]] = {}
 
     def parse(self, text: str) -> Topology:
-        for number, raw in enumerate(text.splitlines(), 1):
+        for number, raw in enumerate(text.split("\n"), 1):
             stripped = raw.strip() if raw.lstrip().startswith("note ") else raw.partition("#")[0].strip()
             if stripped:
-                self._guarded(number, lambda: self._read(stripped, number))
+                with self._at(number):
+                    self._read(stripped, number)
         if not self.name:
             raise PipelineError(f"{self.where}: it does not begin with 'topology NAME'.")
         nodes = tuple(self.nodes[number] for number in sorted(self.nodes))
         caches: list[Cache] = []
         for level, size, shared, number in self.caches:
-            caches += self._guarded(number, lambda: _shared(level, size, shared, nodes))  # noqa: B023
+            with self._at(number):
+                caches += _shared(level, size, shared, nodes)
         try:
             return Topology(
                 self.name,
@@ -148,9 +151,11 @@ class _Parser:
         except PipelineError as error:
             raise PipelineError(f"{self.where}: {error}") from None
 
-    def _guarded(self, number: int, work: Callable[[], T]) -> T:
+    @contextmanager
+    def _at(self, number: int) -> Iterator[None]:
+        """Mistakes in here are in that line."""
         try:
-            return work()
+            yield
         except ValueError as error:
             said = str(error) if isinstance(error, _Mistake) else f"this cannot be read ({error})."
             raise PipelineError(f"{self.where}, line {number}: {said}") from None
@@ -183,8 +188,8 @@ class _Parser:
                 self.factors[int(node)] = tuple(float(value) for value in values.split())
         else:
             raise _Mistake(
-                f"'{word}' means nothing here; a line begins with topology, note, line, limit, node, L1, L2 …, "
-                "hops or factor."
+                f"'{word}' means nothing here; a line begins with topology, note, line, limit, node, "
+                "L1, L2 …, hops or factor."
             )
 
     def _read_node(self, rest: str) -> None:
