@@ -206,7 +206,7 @@ class _Parser:
             return ()
         if set(rows) != set(self.nodes):
             raise PipelineError(
-                f"it has '{what}' for some nodes and not for all, or for one that is not there."
+                f"it has '{what}' for some nodes only, or for one that is not there."
             )
         return tuple(rows[number] for number in sorted(rows))
 
