@@ -296,8 +296,8 @@ def test_workers_are_pinned_to_their_groups_if_the_policy_asks(
     policy = hg.policies.elastic(Seeing()).policy
     policy.pins = pins
     app = hg.App("pinned")
-    rows = testing.from_rows([{"a": n} for n in range(64)])
-    app.source("rows", rows).map_packets(look).to("out", hg.to_list([]))
+    rows = app.source("rows", testing.from_rows([{"a": n} for n in range(64)]))
+    rows.map_packets(look, schema=pa.schema([("a", pa.int64())])).to("out", hg.to_list([]))
     before = os.sched_getaffinity(0)
     ends(lambda: app.run(hg.Threads(workers=2, packet_rows=1), policy))
     assert os.sched_getaffinity(0) == before

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headgate.graph.packet import Marker
 from headgate.graph.qos import QoS
+from headgate.memory.statistics import Statistics
 
 EXACT_SAMPLES = 1_000_000
 """Up to that many distinct measurements percentiles are exact; beyond, within half a percent."""
@@ -222,6 +223,8 @@ class Report:
     """How often a result came too early for the ring in which results wait for earlier ones."""
     steps: int = 0
     """Spark jobs that were committed."""
+    memory: Statistics | None = None
+    """On threads: what was allocated for packets."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
 

@@ -80,14 +80,18 @@ class Allocator:
     def close(self) -> Statistics:
         """When all threads have ended: what happened; memory goes back as soon as nobody uses it."""
         self.closed = True
-        for pool in self._pools:
-            pool._recollect()
-        statistics = self.statistics()
+        statistics = self.recollected()
         for pool in self._pools:
             pool.close()
         for node in self._nodes:
             node.close()
         return statistics
+
+    def recollected(self) -> Statistics:
+        """When no thread is at work: take back all that has been freed, and say what happened."""
+        for pool in self._pools:
+            pool.recollect()
+        return self.statistics()
 
     def statistics(self) -> Statistics:
         """So far; exact when no thread is at work."""

@@ -15,7 +15,7 @@ SIZES = tuple(math.ceil(SMALLEST * GROWTH**i / LINE) * LINE for i in range(CLASS
 
 
 def class_of(size: int) -> int | None:
-    """The class of the smallest blocks that hold so many bytes; None for what is smaller or larger than all."""
+    """The class of the smallest blocks that hold so many bytes; None if these are too few or too many."""
     if size < SMALLEST or size > SIZES[-1]:
         return None
     return bisect_left(SIZES, size)

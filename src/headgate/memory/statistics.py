@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class Statistics:
     """Of all threads together.
 
-    ``passed`` counts what was too small or too large for the size classes and came from the system's allocator;
-    ``arrow_bytes`` is what Arrow's kernels allocated meanwhile, from Arrow's pool.
+    ``passed`` counts what was too small or too large for the size classes and came from the system's
+    allocator; ``arrow_bytes`` is what Arrow's kernels allocated meanwhile, from Arrow's pool.
     """
 
     allocator: str

@@ -205,9 +205,7 @@ class _Parser:
         if not rows:
             return ()
         if set(rows) != set(self.nodes):
-            raise PipelineError(
-                f"it has '{what}' for some nodes only, or for one that is not there."
-            )
+            raise PipelineError(f"it has '{what}' for some nodes only, or for one that is not there.")
         return tuple(rows[number] for number in sorted(rows))
 
 

@@ -36,6 +36,7 @@ from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
+from headgate.memory import use as memory
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.topology import Topology
 
@@ -49,7 +50,9 @@ class Threads(Engine):
     ``reorder``: how results of several workers on one box are put in order, "nonblocking" or "lock".
     ``partitioning``: how workers share a keyed box, "hybrid", "partitioned" or "shared", by ``buckets`` of
     its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
-    that it pays.
+    that it pays.  ``allocator``: where packets' memory comes from: "default" is numpy's allocator and Arrow's
+    own pool, "local" a pool per thread for what our own code builds, and the names of Arrow's pools
+    ("system", "mimalloc", …) choose one of these.
     """
 
     name = "threads"
@@ -63,18 +66,21 @@ class Threads(Engine):
         buckets: int = 100,
         *,
         split: bool | None = None,
+        allocator: str = memory.DEFAULT,
     ) -> None:
         for what, value in (("workers", workers), ("packet_rows", packet_rows), ("buckets", buckets)):
             if value is not None and value < 1:
                 raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
+        check_scheme("Threads", "allocator", allocator, memory.names())
         self.workers = workers
         self.packet_rows = packet_rows
         self.reorder = reorder
         self.partitioning = partitioning
         self.buckets = buckets
         self.split = split
+        self.allocator = allocator
 
     @property
     def topology(self) -> Topology:
@@ -93,9 +99,11 @@ class Threads(Engine):
     ) -> Report:
         refuse_history(network, "threads")
         count = policy.workers(len(network.boxes), workers or self.workers or self.topology.workers)
-        run = _Run(self, network, policy, count, until, progress, seed)
-        with _one_arrow_thread():
-            return run.run()
+        with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
+            # The run is gone when the memory is counted, and what its queues held with it.
+            report = _Run(self, network, policy, count, until, progress, seed, use).run()
+        report.memory = use.statistics
+        return report
 
 
 class _Run(Attended):
@@ -113,8 +121,10 @@ class _Run(Attended):
         until: Until,
         progress: Progress | None,
         seed: int,
+        use: memory.Use,
     ) -> None:
         super().__init__(threading.Lock(), deadline(until), progress)
+        self.memory = use
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
         self.feeder_waits = False

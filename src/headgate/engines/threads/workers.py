@@ -104,6 +104,7 @@ class Workers(Crew):
             while member.ticket != NO_TICKET and not runtime.send(member):
                 time.sleep(RETRY)
         work.sending = run.clock.now() - work.ended
+        run.memory.recollect()
 
     def _consume(self, work: Work) -> None:
         """A call on a box whose state is by bucket; others can join in, and results leave as they come."""
