@@ -9,6 +9,7 @@ from headgate.engines.topology import host
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.packet_size import PacketTuner
 
 Progress = Callable[[Report], None]
 Until = str | float | None
@@ -61,6 +62,26 @@ def half_of_l2() -> int:
 def default_packet_rows() -> int:
     """Rows per packet: half of L2 in values of 8 bytes, since a kernel touches a column or two at a time."""
     return max(8192, min(131_072, half_of_l2() // 8))
+
+
+AUTO = "auto"
+
+
+def check_packet_rows(engine: str, packet_rows: int | str | None) -> None:
+    if packet_rows is None or packet_rows == AUTO or (isinstance(packet_rows, int) and packet_rows >= 1):
+        return
+    raise PipelineError(
+        f"{engine}(packet_rows={packet_rows!r}): it must be at least 1, or {AUTO!r} to find the best size "
+        "while running."
+    )
+
+
+def packets(policy: Policy, packet_rows: int | str | None) -> tuple[Policy, int]:
+    """The policy, which also tunes the size of packets if that was asked for; and the size to begin with."""
+    if isinstance(packet_rows, int):
+        return policy, packet_rows
+    rows = default_packet_rows()
+    return (PacketTuner(policy, rows) if packet_rows == AUTO else policy), rows
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:

@@ -221,6 +221,8 @@ class Report:
     trace: Trace
     ring_full: int = 0
     """How often a result came too early for the ring in which results wait for earlier ones."""
+    packet_rows: int = 0
+    """Rows of a packet, as it was last; on Spark there are none."""
     steps: int = 0
     """Spark jobs that were committed."""
     memory: Statistics | None = None

@@ -148,6 +148,11 @@ class Runtime(Scheduled):
         source = self.network.sources[place]
         return [o.name for o in self.network.outputs if source in self.network.sources_of(o.port)]
 
+    def set_packet_rows(self, rows: int) -> None:
+        """From now on; queues keep holding about as many packets."""
+        self._packet_rows = self.admission.packet_rows = rows
+        self.live.resize(rows, QUEUE_PACKETS * rows)
+
     # --- calls --------------------------------------------------------------------------------------
 
     def begin(self, worker: int, call: Call, now: float) -> Work | None:
@@ -593,6 +598,7 @@ class Runtime(Scheduled):
             overhead=copy.copy(self.overhead),
             trace=self.trace,
             ring_full=self.ring_full.load(),
+            packet_rows=self._packet_rows,
         )
 
 

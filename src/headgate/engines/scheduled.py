@@ -7,7 +7,17 @@ from typing import Protocol
 
 from headgate.engines.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Timer, Wake
+from headgate.scheduling.interface import (
+    Decision,
+    Event,
+    Idle,
+    Plan,
+    Policy,
+    Run,
+    SetPacketRows,
+    Timer,
+    Wake,
+)
 
 
 class Host(Protocol):
@@ -48,8 +58,13 @@ class Scheduled:
         elif isinstance(decision, Wake):
             for worker in decision.workers:
                 self.host.wake(worker)
+        elif isinstance(decision, SetPacketRows):
+            self.set_packet_rows(decision.rows)
         else:
             self.host.set_timer(decision.at, decision.name)
+
+    def set_packet_rows(self, rows: int) -> None:
+        """For a runtime that cuts its input into packets."""
 
     def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
         self.tell(Idle(now, worker, overhead))

@@ -143,7 +143,14 @@ class SetTimer:
     name: str
 
 
-Decision = Run | Wake | SetTimer
+@dataclass(slots=True)
+class SetPacketRows:
+    """Cut what comes from now on into packets of so many rows; for engines that cut any."""
+
+    rows: int
+
+
+Decision = Run | Wake | SetTimer | SetPacketRows
 
 
 class Policy:

@@ -23,9 +23,10 @@ from headgate.engines.base import (
     Engine,
     Progress,
     Until,
+    check_packet_rows,
     check_scheme,
     deadline,
-    default_packet_rows,
+    packets,
     refuse_history,
 )
 from headgate.engines.clock import VirtualClock
@@ -72,7 +73,7 @@ class Simulated(Engine):
         workers: int | None = None,
         call_overhead: float = 0.0,
         seed: int = 0,
-        packet_rows: int | None = None,
+        packet_rows: int | str | None = None,
         costs: Mapping[str, float] | None = None,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
@@ -90,6 +91,7 @@ class Simulated(Engine):
             )
         if send_cost < 0:
             raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
+        check_packet_rows("Simulated", packet_rows)
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -179,12 +181,13 @@ class SimulatedRun:
         threads = policy.workers(len(network.boxes), cores)
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
+        policy, packet_rows = packets(policy, engine.packet_rows)
         self.runtime = Runtime(
             network,
             policy,
             self,
             workers=threads,
-            packet_rows=engine.packet_rows or default_packet_rows(),
+            packet_rows=packet_rows,
             drain=until == "drained",
             seed=engine.seed or seed,
             reorder=engine.reorder,

@@ -20,9 +20,10 @@ from headgate.engines.base import (
     Engine,
     Progress,
     Until,
+    check_packet_rows,
     check_scheme,
     deadline,
-    default_packet_rows,
+    packets,
     refuse_history,
 )
 from headgate.engines.clock import WallClock
@@ -47,6 +48,7 @@ FEED_PACKETS = 8
 class Threads(Engine):
     """Runs a network on worker threads of this process.
 
+    ``packet_rows``: rows of a packet; by default half of L2, and "auto" finds the best while running.
     ``reorder``: how results of several workers on one box are put in order, "nonblocking" or "lock".
     ``partitioning``: how workers share a keyed box, "hybrid", "partitioned" or "shared", by ``buckets`` of
     its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
@@ -60,7 +62,7 @@ class Threads(Engine):
     def __init__(
         self,
         workers: int | None = None,
-        packet_rows: int | None = None,
+        packet_rows: int | str | None = None,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
         buckets: int = 100,
@@ -68,9 +70,10 @@ class Threads(Engine):
         split: bool | None = None,
         allocator: str = memory.DEFAULT,
     ) -> None:
-        for what, value in (("workers", workers), ("packet_rows", packet_rows), ("buckets", buckets)):
+        for what, value in (("workers", workers), ("buckets", buckets)):
             if value is not None and value < 1:
                 raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
+        check_packet_rows("Threads", packet_rows)
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
         check_scheme("Threads", "allocator", allocator, memory.names())
@@ -130,13 +133,14 @@ class _Run(Attended):
         self.feeder_waits = False
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
+        policy, packet_rows = packets(policy, engine.packet_rows)
         with self.lock:  # a policy may set timers when it starts
             self.runtime = Runtime(
                 network,
                 policy,
                 self,
                 workers=workers,
-                packet_rows=engine.packet_rows or default_packet_rows(),
+                packet_rows=packet_rows,
                 drain=until == "drained",
                 seed=seed,
                 reorder=engine.reorder,
