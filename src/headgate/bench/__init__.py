@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import backlog, memory, ordered, overhead, spark_many
+from headgate.bench import allocator, backlog, memory, ordered, overhead, spark_many
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -14,6 +14,7 @@ Bench = Callable[[bool, Console], list[Result]]
 BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
     "memory": memory.run,
+    "allocator": allocator.run,
     "ordered": ordered.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
