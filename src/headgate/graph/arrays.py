@@ -44,7 +44,9 @@ def arange(start: int, end: int) -> npt.NDArray[np.int64]:
     numbers = _numbers
     if len(numbers) < count:
         numbers = _numbers = np.arange(2 * count, dtype=np.int64)
-    return np.add(numbers[:count], start, out=empty(count, np.int64))
+    out: npt.NDArray[np.int64] = empty(count, np.int64)
+    np.add(numbers[:count], start, out=out)
+    return out
 
 
 def selected(values: npt.NDArray[Any], selection: npt.NDArray[Any]) -> npt.NDArray[Any]:
