@@ -194,3 +194,12 @@ def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
 def test_sizes_that_cannot_be(engine: Any, rows: Any) -> None:
     with pytest.raises(PipelineError, match=r"packet_rows=.*at least 1, or 'auto'"):
         engine(packet_rows=rows)
+
+
+def test_queues_hold_about_as_many_packets_of_another_size() -> None:
+    run = SimulatedRun(hg.Simulated(packet_rows=100), numbers(1_000, []).network, policies.get("lp"), 1)
+    before = run.runtime.live.room()
+    run.runtime.set_packet_rows(400)
+    assert run.runtime.live.room() == 4 * before
+    run.runtime.set_packet_rows(50)
+    assert run.runtime.live.room() == before // 2
