@@ -17,7 +17,19 @@ from headgate.cli import display, main
 from headgate.cli.main import cli
 
 Run = Callable[..., str]
-COMMANDS = ["run", "simulate", "show", "demo", "policies", "generate", "bench", "status", "restart", "query"]
+COMMANDS = [
+    "run",
+    "simulate",
+    "show",
+    "demo",
+    "policies",
+    "topology",
+    "generate",
+    "bench",
+    "status",
+    "restart",
+    "query",
+]
 
 GOOD = """
 import headgate as hg
@@ -268,3 +280,35 @@ def test_a_workload_and_a_benchmark_that_are_not_there(mistake: Run) -> None:
 def test_brackets_in_a_message_are_text(mistake: Run, name: str) -> None:
     """What a user wrote must come back as it was, whatever the terminal's own markup means by it."""
     assert f"There is no file {name}." in mistake("run", name)
+
+
+# --- topology -------------------------------------------------------------------------------------------
+
+
+def test_topology_draws_a_machine(headgate: Run) -> None:
+    drawn = headgate("topology", "e5310")
+    assert "e5310: 1 node, 4 groups, 8 cores" in drawn
+    assert "node 0, memory 8 GB" in drawn
+    assert [f"group {n}" in drawn for n in range(5)] == [True] * 4 + [False]
+    assert drawn.count("L2 4 MB") == 4
+    assert drawn.count("L1 32 kB") == 8
+    drawn = headgate("topology", "e7540")
+    assert "4 nodes, 4 groups, 48 cores" in drawn
+    assert drawn.count("L3 18 MB") == 4
+    assert drawn.count("1.4 (1)") + drawn.count("1.5 (1)") == 12
+    assert "host: " in headgate("topology")
+
+
+def test_topology_as_text_is_a_file_that_it_reads(headgate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.topology"
+    file.write_text(headgate("topology", "e7-4820", "--text").replace("topology e7-4820", "topology mine"))
+    assert "mine: 4 nodes, 4 groups, 64 cores" in headgate("topology", file)
+
+
+def test_topology_mistakes(mistake: Run, tmp_path: Path) -> None:
+    said = mistake("topology", "e7450")
+    assert "no topology 'e7450'" in said
+    assert "host, e5310, e7-4820, e7540" in said
+    file = tmp_path / "bad.topology"
+    file.write_text("topology bad\nnode 0: cores 0-3\nL2 much: each\n")
+    assert "bad.topology, line 3: 'much' is no size" in mistake("topology", file)

@@ -4,7 +4,7 @@ Layers, each resting on the ones below it:
 
 - ``headgate.cli``: the command line.
 - ``headgate.app``: the pipeline as people write it.
-- ``headgate.engines``: where it runs.
+- ``headgate.engines``: where it runs; beside it ``headgate.memory``, where packets' memory comes from.
 - ``headgate.scheduling``: what runs next.
 - ``headgate.graph``: operators, expressions, packets, and the network.
 """

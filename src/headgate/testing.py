@@ -164,6 +164,7 @@ class Recorder(Policy):
         self.inner = policies.get(policy)
         self.name = self.inner.name
         self.needs = self.inner.needs
+        self.pins = self.inner.pins
         self.log: list[tuple[Event, tuple[Decision, ...]]] = []
 
     def workers(self, boxes: int, requested: int) -> int:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import aurora, backlog, decisions, memory, ordered, overhead, overload, spark_many
+from headgate.bench import (
+    allocator,
+    aurora,
+    backlog,
+    decisions,
+    memory,
+    ordered,
+    overhead,
+    overload,
+    spark_many,
+)
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -15,6 +25,7 @@ BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
     "memory": memory.run,
     "decisions": decisions.run,
+    "allocator": allocator.run,
     "ordered": ordered.run,
     "aurora": aurora.run,
     "overload": overload.run,

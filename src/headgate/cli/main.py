@@ -18,6 +18,8 @@ from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
 from headgate.cli.loading import load_app
+from headgate.cli.machine import draw
+from headgate.engines import topology as machines
 from headgate.engines.base import Engine, Until
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
@@ -25,6 +27,7 @@ from headgate.engines.spark import Spark
 from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.topology_format import spell
 
 cli = typer.Typer(
     name="headgate",
@@ -143,6 +146,22 @@ def list_policies() -> None:
         table.add_row(f"[bold]{name}[/]" if name == policies.DEFAULT else name, policies.describe(name))
     console.print(table)
     console.print("The bold one is the default.")
+
+
+@cli.command()
+def topology(
+    name: Annotated[str, typer.Argument(help="'host', one of the papers' machines, or a file.")] = "host",
+    text: Annotated[bool, typer.Option("--text", help="As a description, to write into a file.")] = False,
+) -> None:
+    """Draw a machine: memory nodes, groups of cores that share a cache, caches and cores.
+
+    Example: `headgate topology e7540`
+    """
+    found = machines.get(name)
+    if text:
+        sys.stdout.write(spell(found))
+    else:
+        console.print(draw(found))
 
 
 @cli.command()

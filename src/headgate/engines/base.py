@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from headgate.engines.report import Report
+from headgate.engines.topology import host
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.packet_size import PacketTuner
 
 Progress = Callable[[Report], None]
 Until = str | float | None
@@ -53,20 +54,34 @@ def refuse_history(network: Network, engine: str) -> None:
 
 def half_of_l2() -> int:
     """Bytes of half of a core's second-level cache, where packets work best (Bobox, section 5.3)."""
-    try:
-        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-            if (index / "level").read_text().strip() == "2":
-                size = (index / "size").read_text().strip()
-                scale = {"K": 1024, "M": 1024 * 1024}.get(size[-1], 1)
-                return int(size.rstrip("KM")) * scale // 2
-    except OSError:
-        pass
-    return 256 * 1024
+    machine = host()
+    second = machine.cache(machine.cores[0], 2)
+    return second.size // 2 if second is not None else 256 * 1024
 
 
 def default_packet_rows() -> int:
     """Rows per packet: half of L2 in values of 8 bytes, since a kernel touches a column or two at a time."""
     return max(8192, min(131_072, half_of_l2() // 8))
+
+
+AUTO = "auto"
+
+
+def check_packet_rows(engine: str, packet_rows: int | str | None) -> None:
+    if packet_rows is None or packet_rows == AUTO or (isinstance(packet_rows, int) and packet_rows >= 1):
+        return
+    raise PipelineError(
+        f"{engine}(packet_rows={packet_rows!r}): it must be at least 1, or {AUTO!r} to find the best size "
+        "while running."
+    )
+
+
+def packets(policy: Policy, packet_rows: int | str | None) -> tuple[Policy, int]:
+    """The policy, which also tunes the size of packets if that was asked for; and the size to begin with."""
+    if isinstance(packet_rows, int):
+        return policy, packet_rows
+    rows = default_packet_rows()
+    return (PacketTuner(policy, rows) if packet_rows == AUTO else policy), rows
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:

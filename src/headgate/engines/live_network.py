@@ -139,6 +139,12 @@ class LiveNetwork:
 
     # --- packets ------------------------------------------------------------------------------------
 
+    def resize(self, packet_rows: int, queue_rows: int) -> None:
+        """Packets and queues of another size; what is queued stays as it is."""
+        self._packet_rows, self._queue_rows = packet_rows, queue_rows
+        for inbox in [target.inbox for target in self.boxes] + [target.inbox for target in self.outputs]:
+            inbox.packet_rows, inbox.capacity = packet_rows, queue_rows
+
     def room(self) -> int:
         """Back-pressure: rows that every queue which a source feeds can take."""
         room = self._queue_rows

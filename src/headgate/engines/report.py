@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headgate.graph.packet import Marker
 from headgate.graph.qos import QoS
+from headgate.memory.statistics import Statistics
 
 EXACT_SAMPLES = 1_000_000
 """Up to that many distinct measurements percentiles are exact; beyond, within half a percent."""
@@ -235,8 +236,12 @@ class Report:
     trace: Trace
     ring_full: int = 0
     """How often a result came too early for the ring in which results wait for earlier ones."""
+    packet_rows: int = 0
+    """Rows of a packet, as it was last; on Spark there are none."""
     steps: int = 0
     """Spark jobs that were committed."""
+    memory: Statistics | None = None
+    """On threads: what was allocated for packets."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
 

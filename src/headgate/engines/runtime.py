@@ -38,6 +38,7 @@ from headgate.scheduling.interface import (
     Spawned,
     Started,
 )
+from headgate.scheduling.topology import Topology, flat
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 QUEUE_PACKETS = 16
@@ -72,6 +73,7 @@ class Runtime(Scheduled):
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
+        topology: Topology | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -107,6 +109,8 @@ class Runtime(Scheduled):
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self._tells_arrivals = "arrivals" in policy.needs
         self._importance = tell_importance(network, self.catalog.boxes)
+        self.catalog.topology = topology or flat(workers)
+        self.catalog.cores = self.catalog.topology.placed(workers)
         self.start_policy(workers, seed)
 
     @property
@@ -163,6 +167,11 @@ class Runtime(Scheduled):
     def _queries_of_source(self, place: int) -> list[str]:
         source = self.network.sources[place]
         return [o.name for o in self.network.outputs if source in self.network.sources_of(o.port)]
+
+    def set_packet_rows(self, rows: int) -> None:
+        """From now on; queues keep holding about as many packets."""
+        self._packet_rows = self.admission.packet_rows = rows
+        self.live.resize(rows, QUEUE_PACKETS * rows)
 
     # --- calls --------------------------------------------------------------------------------------
 
@@ -625,6 +634,7 @@ class Runtime(Scheduled):
             overhead=copy.copy(self.overhead),
             trace=self.trace,
             ring_full=self.ring_full.load(),
+            packet_rows=self._packet_rows,
         )
 
 

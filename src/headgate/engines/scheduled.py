@@ -7,7 +7,18 @@ from typing import Protocol
 
 from headgate.engines.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Shed, Timer, Wake
+from headgate.scheduling.interface import (
+    Decision,
+    Event,
+    Idle,
+    Plan,
+    Policy,
+    Run,
+    SetPacketRows,
+    Shed,
+    Timer,
+    Wake,
+)
 
 
 class Host(Protocol):
@@ -50,12 +61,17 @@ class Scheduled:
                 self.host.wake(worker)
         elif isinstance(decision, Shed):
             self.shed(decision)
+        elif isinstance(decision, SetPacketRows):
+            self.set_packet_rows(decision.rows)
         else:
             self.host.set_timer(decision.at, decision.name)
 
     def shed(self, decision: Shed) -> None:
         """From now on drop a share of what comes to a box."""
         raise NotImplementedError
+
+    def set_packet_rows(self, rows: int) -> None:
+        """For a runtime that cuts its input into packets."""
 
     def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
         self.tell(Idle(now, worker, overhead))

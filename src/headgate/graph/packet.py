@@ -19,6 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.graph import arrays
+
 _filter = pc.get_function("filter").call
 """The kernel without its Python wrapper, which costs as much as filtering a small packet."""
 
@@ -101,17 +103,17 @@ class Order:
         if not selections:
             return serials, arrivals, ordinals
         if isinstance(serials, int):
-            serials = np.arange(serials, serials + base_length, dtype=np.int64)
+            serials = arrays.arange(serials, serials + base_length)
         for selection in selections:
             if isinstance(selection, pa.Array):
                 if selection.null_count:
                     selection = selection.fill_null(False)
                 selection = selection.to_numpy(zero_copy_only=False)
-            serials = serials[selection]
+            serials = arrays.selected(serials, selection)
             if not isinstance(arrivals, float):
-                arrivals = arrivals[selection]
+                arrivals = arrays.selected(arrivals, selection)
             if ordinals is not None:
-                ordinals = ordinals[selection]
+                ordinals = arrays.selected(ordinals, selection)
         self._base = (serials, arrivals, ordinals, self.length, ())
         return serials, arrivals, ordinals
 
@@ -120,7 +122,7 @@ class Order:
         """Serial of every row, not decreasing."""
         serials, arrivals, ordinals = self._selected()
         if isinstance(serials, int):
-            serials = np.arange(serials, serials + self.length, dtype=np.int64)
+            serials = arrays.arange(serials, serials + self.length)
             self._base = (serials, arrivals, ordinals, self.length, ())
         return serials
 
@@ -170,13 +172,13 @@ class Order:
         ):
             serials = bases[0][0]
         else:
-            serials = np.concatenate([o.serials for o in orders])
+            serials = arrays.concatenated([o.serials for o in orders])
         arrivals: float | Seconds
         times = {o.arrivals if isinstance(o.arrivals, float) else None for o in orders}
         if len(times) == 1 and None not in times:
             arrivals = orders[0].arrivals
         else:
-            arrivals = np.concatenate([o.arrival_array() for o in orders])
+            arrivals = arrays.concatenated([o.arrival_array() for o in orders])
         ordinals = None
         if any(base[2] is not None for base in bases):
             places = [o.ordinals for o in orders if o.length or o.ordinals is not None]

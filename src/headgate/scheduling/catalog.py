@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.topology import Topology
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""
@@ -147,6 +148,10 @@ class Catalog:
         """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        self.topology: Topology | None = None
+        """The machine, where the workers are cores of one."""
+        self.cores: tuple[int, ...] = ()
+        """By worker, the core of that machine that it is on, or whose group it is pinned to."""
 
     @property
     def ready(self) -> list[int]:

@@ -1,8 +1,7 @@
 """The best number of workers, found while running (what ordered processing leaves open: section 7.1).
 
 Hill climbing on measured throughput: one worker more or fewer for a period, and the change stays if it pays.
-More workers must gain by a margin, fewer must not lose by it, so that noise moves nothing; a step that did
-not pay is tried again only after a pause, which doubles each time.
+More workers must gain by a margin, fewer must not lose by it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import (
     Decision,
     Event,
@@ -25,7 +25,6 @@ from headgate.scheduling.interface import (
 
 PERIOD = 0.5
 MARGIN = 0.05
-LONGEST_PAUSE = 32
 _TIMER = "elastic"
 
 
@@ -41,6 +40,7 @@ class Elastic(Policy):
         self.policy = policy
         self.name = f"elastic({policy.name})"
         self.needs = policy.needs
+        self.pins = policy.pins
         self.period = period
         self.margin = margin
 
@@ -48,8 +48,9 @@ class Elastic(Policy):
         return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
-        self._most = workers
-        self.active = max(1, workers // 2)
+        start = max(1, workers // 2)
+        self._climber = Climber(1, workers, start, up=1 + self.margin, down=1 - self.margin)
+        self.active = start
         """Workers that work."""
         self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
         self._parked: set[int] = set()
@@ -57,12 +58,6 @@ class Elastic(Policy):
         """Workers that asked and are to sleep."""
         self._tuples = 0
         self._since = 0.0
-        self._before = 0.0
-        """Throughput before the step that is being tried."""
-        self._step = 0
-        self._direction = 1
-        self._pause = {1: 1, -1: 1}
-        self._wait = 1
         return [*self.policy.start(catalog, workers, seed), SetTimer(self.period, _TIMER)]
 
     def handle(self, event: Event) -> Sequence[Decision]:
@@ -90,34 +85,10 @@ class Elastic(Policy):
         self._parked.difference_update(woken)
         return Wake(tuple(woken))
 
-    # --- climbing -----------------------------------------------------------------------------------
-
     def _reconsider(self, now: float) -> Sequence[Decision]:
-        """A period is over: judge the step that was tried, or try one."""
         rate = self._tuples / (now - self._since) if now > self._since else 0.0
         self._tuples, self._since = 0, now
-        if self._step:
-            step, self._step = self._step, 0
-            wanted = 1 + self.margin if step > 0 else 1 - self.margin
-            if rate >= wanted * self._before:
-                self._pause[step] = 1
-                self._wait = 1
-                return ()
-            # It did not pay: back, and wait longer before that is tried again.
-            self._pause[step] = min(2 * self._pause[step], LONGEST_PAUSE)
-            self._direction = -step
-            self._wait = self._pause[self._direction]
-            return self._set(self.active - step)
-        self._wait -= 1
-        if self._wait > 0:
-            return ()
-        if not 1 <= self.active + self._direction <= self._most:
-            self._direction = -self._direction
-        if not 1 <= self.active + self._direction <= self._most:
-            self._wait = LONGEST_PAUSE
-            return ()
-        self._before, self._step = rate, self._direction
-        return self._set(self.active + self._direction)
+        return self._set(self._climber.reconsider(rate))
 
     def _set(self, active: int) -> Sequence[Decision]:
         before, self.active = self.active, active

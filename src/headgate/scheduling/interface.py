@@ -170,7 +170,14 @@ class Shed:
     reason: str = "random"
 
 
-Decision = Run | Wake | SetTimer | Shed
+@dataclass(slots=True)
+class SetPacketRows:
+    """Cut what comes from now on into packets of so many rows; for engines that cut any."""
+
+    rows: int
+
+
+Decision = Run | Wake | SetTimer | Shed | SetPacketRows
 
 
 class Policy:
@@ -180,6 +187,8 @@ class Policy:
     needs: frozenset[str] = frozenset()
     """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples, and the
     ``"arrivals"`` of tuples from sources."""
+    pins = False
+    """Whether workers stay on the cores of their groups (``catalog.topology``)."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

@@ -13,17 +13,20 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate.engines import topology as machines
 from headgate.engines.base import (
     Engine,
     Progress,
     Until,
+    check_packet_rows,
     check_scheme,
     deadline,
-    default_packet_rows,
+    packets,
     refuse_history,
 )
 from headgate.engines.clock import VirtualClock
@@ -40,6 +43,7 @@ from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
 """Events between two looks of a progress display."""
@@ -58,6 +62,8 @@ class Simulated(Engine):
 
     ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
     every plan, or what a function of the policy says, which it calls once a plan is made.
+    ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
+    (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
     """
 
     name = "simulated"
@@ -65,10 +71,11 @@ class Simulated(Engine):
     def __init__(
         self,
         *,
+        topology: str | Path | Topology | None = None,
         workers: int | None = None,
         call_overhead: float = 0.0,
         seed: int = 0,
-        packet_rows: int | None = None,
+        packet_rows: int | str | None = None,
         costs: Mapping[str, float] | None = None,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
@@ -89,6 +96,7 @@ class Simulated(Engine):
             raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
         if not callable(decision_cost) and decision_cost < 0:
             raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
+        check_packet_rows("Simulated", packet_rows)
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -96,6 +104,7 @@ class Simulated(Engine):
                 "Simulated(partitioning='shared'): workers would wait in real time; use Threads."
             )
         self.reorder, self.partitioning, self.buckets, self.split = reorder, partitioning, buckets, split
+        self.topology = None if topology is None else machines.get(topology)
         self.workers = workers
         self.call_overhead = call_overhead
         self.seed = seed
@@ -177,22 +186,25 @@ class SimulatedRun:
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
         refuse_history(network, "simulated")
-        cores = workers or engine.workers or os.cpu_count() or 1
+        machine = engine.topology
+        cores = workers or engine.workers or (machine.workers if machine else os.cpu_count()) or 1
         threads = policy.workers(len(network.boxes), cores)
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
+        policy, packet_rows = packets(policy, engine.packet_rows)
         self.runtime = Runtime(
             network,
             policy,
             self,
             workers=threads,
-            packet_rows=engine.packet_rows or default_packet_rows(),
+            packet_rows=packet_rows,
             drain=until == "drained",
             seed=engine.seed or seed,
             reorder=engine.reorder,
             partitioning=engine.partitioning,
             buckets=engine.buckets,
             split=engine.split,
+            topology=machine,
             prepare=_without_spinning,
         )
         self._doors: dict[int, _Door] = {}

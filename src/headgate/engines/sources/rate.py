@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import SourceError
+from headgate.graph import arrays
 
 _SCHEMA = pa.schema([("value", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC"))])
 _START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -40,8 +41,10 @@ class RateSource(Source):
 
     def batch(self, start: int, end: int) -> pa.RecordBatch:
         """The rows from ``start`` up to ``end``."""
-        micros = np.rint(self.arrivals(start, end) * 1_000_000).astype(np.int64) + self.start_micros
-        values = pa.array(np.arange(start, end, dtype=np.int64))
+        micros = arrays.empty(end - start, np.int64)
+        np.rint(self.arrivals(start, end) * 1_000_000, out=micros, casting="unsafe")
+        micros += self.start_micros
+        values = pa.array(arrays.arange(start, end))
         times = pa.array(micros).cast(self.schema.field("timestamp").type)
         return pa.RecordBatch.from_arrays([values, times], schema=self.schema)
 

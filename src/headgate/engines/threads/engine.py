@@ -6,7 +6,6 @@ Arrow's kernels release the GIL, so workers run in parallel where it matters.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -15,14 +14,16 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from headgate.engines import topology as machines
 from headgate.engines.attended import Attended
 from headgate.engines.base import (
     Engine,
     Progress,
     Until,
+    check_packet_rows,
     check_scheme,
     deadline,
-    default_packet_rows,
+    packets,
     refuse_history,
 )
 from headgate.engines.clock import WallClock
@@ -36,7 +37,9 @@ from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
+from headgate.memory import use as memory
 from headgate.scheduling.interface import Policy
+from headgate.scheduling.topology import Topology
 
 FEED_PACKETS = 8
 """Packets that the feeder admits per visit to the scheduler, if they fit."""
@@ -45,10 +48,13 @@ FEED_PACKETS = 8
 class Threads(Engine):
     """Runs a network on worker threads of this process.
 
+    ``packet_rows``: rows of a packet; by default half of L2, and "auto" finds the best while running.
     ``reorder``: how results of several workers on one box are put in order, "nonblocking" or "lock".
     ``partitioning``: how workers share a keyed box, "hybrid", "partitioned" or "shared", by ``buckets`` of
     its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
-    that it pays.
+    that it pays.  ``allocator``: where packets' memory comes from: "default" is numpy's allocator and Arrow's
+    own pool, "local" a pool per thread for what our own code builds, and the names of Arrow's pools
+    ("system", "mimalloc", …) choose one of these.
     """
 
     name = "threads"
@@ -56,24 +62,33 @@ class Threads(Engine):
     def __init__(
         self,
         workers: int | None = None,
-        packet_rows: int | None = None,
+        packet_rows: int | str | None = None,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
         buckets: int = 100,
         *,
         split: bool | None = None,
+        allocator: str = memory.DEFAULT,
     ) -> None:
-        for what, value in (("workers", workers), ("packet_rows", packet_rows), ("buckets", buckets)):
+        for what, value in (("workers", workers), ("buckets", buckets)):
             if value is not None and value < 1:
                 raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
+        check_packet_rows("Threads", packet_rows)
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
+        check_scheme("Threads", "allocator", allocator, memory.names())
         self.workers = workers
         self.packet_rows = packet_rows
         self.reorder = reorder
         self.partitioning = partitioning
         self.buckets = buckets
         self.split = split
+        self.allocator = allocator
+
+    @property
+    def topology(self) -> Topology:
+        """This machine."""
+        return machines.host()
 
     def run(
         self,
@@ -86,10 +101,12 @@ class Threads(Engine):
         seed: int = 0,
     ) -> Report:
         refuse_history(network, "threads")
-        count = policy.workers(len(network.boxes), workers or self.workers or os.cpu_count() or 1)
-        run = _Run(self, network, policy, count, until, progress, seed)
-        with _one_arrow_thread():
-            return run.run()
+        count = policy.workers(len(network.boxes), workers or self.workers or self.topology.workers)
+        with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
+            # The run is gone when the memory is counted, and what its queues held with it.
+            report = _Run(self, network, policy, count, until, progress, seed, use).run()
+        report.memory = use.statistics
+        return report
 
 
 class _Run(Attended):
@@ -107,26 +124,30 @@ class _Run(Attended):
         until: Until,
         progress: Progress | None,
         seed: int,
+        use: memory.Use,
     ) -> None:
         super().__init__(threading.Lock(), deadline(until), progress)
+        self.memory = use
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
         self.feeder_waits = False
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
+        policy, packet_rows = packets(policy, engine.packet_rows)
         with self.lock:  # a policy may set timers when it starts
             self.runtime = Runtime(
                 network,
                 policy,
                 self,
                 workers=workers,
-                packet_rows=engine.packet_rows or default_packet_rows(),
+                packet_rows=packet_rows,
                 drain=until == "drained",
                 seed=seed,
                 reorder=engine.reorder,
                 partitioning=engine.partitioning,
                 buckets=engine.buckets,
                 split=engine.split,
+                topology=engine.topology,
                 timer=time.perf_counter,
             )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}

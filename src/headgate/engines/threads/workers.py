@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ class Workers(Crew):
         Every moment is accounted for: what a worker does ends where the next thing begins.
         """
         run, overhead = self._run, self._run.runtime.overhead
+        if run.runtime.policy.pins:
+            self._pin(worker)
         work: Work | None = None
         now = run.clock.now
         handing, idle = 0.0, 0.0
@@ -68,6 +71,12 @@ class Workers(Crew):
                 # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
                 self._beds[worker].acquire()
                 idle = -asked + (asked := now())
+
+    def _pin(self, worker: int) -> None:
+        """Stay on the cores of one's group; which of them is the operating system's choice (LAS, 4.1)."""
+        topology, cores = self._run.runtime.catalog.topology, self._run.runtime.catalog.cores
+        if topology is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, topology.groups[topology.group_of(cores[worker])])
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:
@@ -113,6 +122,7 @@ class Workers(Crew):
             while member.ticket != NO_TICKET and not runtime.send(member):
                 time.sleep(RETRY)
         work.sending = run.clock.now() - work.ended
+        run.memory.recollect()
 
     def _consume(self, work: Work) -> None:
         """A call on a box whose state is by bucket; others can join in, and results leave as they come."""

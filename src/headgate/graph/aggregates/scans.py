@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headgate.graph import arrays
 from headgate.graph.columns import Ints, Mask
 
 _SHORT = 32
@@ -57,7 +58,7 @@ class Segments:
 
     def unsorted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values of sorted rows, back in the packet's order."""
-        result = np.empty_like(values)
+        result = arrays.empty(len(values), values.dtype)
         result[self.order] = values
         return result
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import PipelineError
+from headgate.graph import arrays
 from headgate.graph.columns import check_key
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
@@ -198,9 +199,12 @@ class Universal(Operator):
 
     def _with_payload(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = batch.num_rows
-        offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(self.tuple_bytes))
-        content = pa.py_buffer(np.zeros(rows * self.tuple_bytes, dtype=np.uint8))
-        payload = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, content])
+        offsets = arrays.empty(rows + 1, np.int32)
+        np.multiply(np.arange(rows + 1, dtype=np.int32), self.tuple_bytes, out=offsets)
+        content = arrays.empty(rows * self.tuple_bytes, np.uint8)
+        content.fill(0)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        payload = pa.Array.from_buffers(pa.binary(), rows, buffers)
         columns = [batch.column(name) for name in self.outputs[0].names if name != _PAYLOAD]
         return pa.RecordBatch.from_arrays([*columns, payload], schema=self.outputs[0])
 

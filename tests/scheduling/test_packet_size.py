@@ -1,0 +1,205 @@
+"""The size of packets found while running: climbing, its hysteresis, and runs whose cost has a best size."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate import testing
+from headgate.engines.live import Work
+from headgate.engines.simulated.engine import SimulatedRun
+from headgate.errors import PipelineError
+from headgate.scheduling import policies
+from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.climbing import Climber
+from headgate.scheduling.interface import Decision, Finished, SetPacketRows, Timer
+from headgate.scheduling.packet_size import DOUBLINGS, HALVINGS, PacketTuner
+
+# --- climbing -------------------------------------------------------------------------------------------
+
+
+def climb(climber: Climber, rate: Callable[[int], float], periods: int) -> list[int]:
+    return [climber.reconsider(rate(climber.value)) for _ in range(periods)]
+
+
+@pytest.mark.parametrize("start", range(9))
+def test_the_peak_is_found_from_anywhere_and_kept(start: int) -> None:
+    climber = Climber(0, 8, start, up=1.05, down=1.05)
+    values = climb(climber, lambda value: 100 - 10 * abs(value - 5), 200)
+    assert set(values[30:]) <= {4, 5, 6}
+    assert values[30:].count(5) > 0.9 * len(values[30:])  # it looks around, ever more seldom
+
+
+def test_noise_moves_nothing() -> None:
+    noise = random.Random(3)
+    climber = Climber(0, 8, 4, up=1.05, down=1.05)
+    values = climb(climber, lambda value: 100 * (1 + noise.uniform(-0.02, 0.02)), 400)
+    assert set(values) <= {3, 4, 5}
+    assert values.count(4) > 0.85 * len(values)
+
+
+def test_without_a_margin_the_same_noise_moves_it() -> None:
+    noise = random.Random(3)
+    climber = Climber(0, 8, 4, up=1.0, down=1.0)
+    assert not set(climb(climber, lambda value: 100 * (1 + noise.uniform(-0.02, 0.02)), 400)) <= {3, 4, 5}
+
+
+def test_one_value_is_kept() -> None:
+    assert set(climb(Climber(3, 3, 3, up=1.05, down=1.05), lambda value: 9.0, 100)) == {3}
+
+
+# --- the policy -----------------------------------------------------------------------------------------
+
+
+def drive(policy: PacketTuner, rate: Callable[[int], float], periods: int) -> list[Decision]:
+    """Let periods pass in which the first box works off as much as packets of that size allow."""
+    catalog = Catalog(
+        [BoxEntry("first", 1, (), (1,), ("q",), sources=1), BoxEntry("next", 1, (0,), (), ("q",))]
+    )
+    decisions = list(policy.start(catalog, 1))
+    for period in range(1, periods + 1):
+        tuples = round(rate(policy.rows) * policy.period)
+        for event in (
+            Finished(period - 0.5, 0, 0, tuples, 1, 0.5, 0.0),
+            Finished(period - 0.4, 0, 1, 10**9, 1, 0.5, 0.0),  # not source tuples: does not count
+            Timer(float(period), "packet size"),
+        ):
+            decisions += policy.handle(event)
+    return decisions
+
+
+def peaked(best: int) -> Callable[[int], float]:
+    return lambda rows: 1e6 / (1 + 0.3 * abs(math.log2(rows / best)))
+
+
+@pytest.mark.parametrize("best", [1_000, 8_000, 32_000, 128_000])
+def test_the_best_size_is_found(best: int) -> None:
+    policy = PacketTuner(policies.get("lp"), 16_000, period=1.0)
+    decisions = drive(policy, peaked(best), 120)
+    sizes = [d.rows for d in decisions if isinstance(d, SetPacketRows)]
+    assert best in (*sizes, 16_000)
+    assert policy.rows in (best, 2 * best, best // 2)
+    later = [d.rows for d in drive(policy, peaked(best), 400)[-200:] if isinstance(d, SetPacketRows)]
+    assert set(later) <= {best, 2 * best, best // 2}
+
+
+def test_the_size_stays_within_its_bounds() -> None:
+    policy = PacketTuner(policies.get("lp"), 1_024, period=1.0)
+    for rate, end in ((float, 1_024 << DOUBLINGS), (lambda rows: 1e9 / rows, 1_024 >> HALVINGS)):
+        sizes = [d.rows for d in drive(policy, rate, 200) if isinstance(d, SetPacketRows)]
+        assert end in sizes
+        assert all(1_024 >> HALVINGS <= rows <= 1_024 << DOUBLINGS for rows in sizes)
+
+
+def test_the_period_after_a_change_does_not_count() -> None:
+    """Queues are still full of packets of the size before."""
+    policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
+    catalog = Catalog([BoxEntry("first", 1, (), (), ("q",), sources=1)])
+    policy.start(catalog, 1)
+    answers = []
+    for period, tuples in enumerate([100, 1, 200, 100], 1):
+        policy.handle(Finished(float(period), 0, 0, tuples, 1, 0.5, 0.0))
+        answers.append(
+            [d for d in policy.handle(Timer(float(period), "packet size")) if isinstance(d, SetPacketRows)]
+        )
+    assert answers[0] == [SetPacketRows(2_000)]
+    assert answers[1:3] == [[], []]  # the bad period is not held against it, the good one counts
+    assert policy.rows == 4_000
+
+
+def test_a_period_without_tuples_teaches_nothing() -> None:
+    policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
+    assert not [d for d in drive(policy, lambda rows: 0.0, 50) if isinstance(d, SetPacketRows)]
+
+
+@pytest.mark.parametrize("given", [{"rows": 0}, {"rows": 9, "period": 0.0}, {"rows": 9, "margin": 1.0}])
+def test_tuners_that_cannot_be(given: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match="PacketTuner"):
+        PacketTuner(policies.get("lp"), **given)
+
+
+# --- whole runs -----------------------------------------------------------------------------------------
+
+
+def numbers(rows: int, out: list[Any]) -> hg.App:
+    app = hg.App("numbers")
+    batch = pa.record_batch({"a": pa.array(range(rows))})
+    kept = app.source("rows", hg.from_batches([batch])).filter("a % 50 = 0", name="some")
+    kept.to("out", hg.to_list(out))
+    return app
+
+
+def test_a_run_in_virtual_time_finds_where_a_tuple_costs_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = 2_048
+
+    def cost(run: SimulatedRun, work: Work) -> float:
+        sizes = [len(packet) for round_ in work.rounds for packet in round_ if len(packet)]
+        return 1e-5 * (1 + sum(abs(math.log2(size / best)) for size in sizes) / max(len(sizes), 1))
+
+    monkeypatch.setattr(SimulatedRun, "_cost", cost)
+    monkeypatch.setattr("headgate.engines.base.default_packet_rows", lambda: 256)
+    out: list[Any] = []
+    fixed: list[Any] = []
+    before = numbers(1_000_000, fixed).run(hg.Simulated(workers=1, packet_rows=256), "round_robin")
+    report = numbers(1_000_000, out).run(hg.Simulated(workers=1, packet_rows="auto"), "round_robin")
+    assert out == fixed
+    assert before.packet_rows == 256
+    assert report.policy == "tuned(round_robin)"
+    assert report.packet_rows in (best // 2, best, 2 * best)
+    assert report.seconds < 0.7 * before.seconds
+
+
+def test_a_run_on_threads_may_change_its_packets(ends: Callable[[Callable[[], Any]], Any]) -> None:
+    """The answers are the same whatever the sizes were on the way."""
+
+    class Restless(PacketTuner):
+        def handle(self, event: Any) -> Any:
+            decisions = list(super().handle(event))
+            if isinstance(event, Finished):
+                self.rows = self.rows * 7 % 997 + 3
+                decisions.append(SetPacketRows(self.rows))
+            return decisions
+
+    app = hg.App("restless")
+    out: list[Any] = []
+    rows = app.source("rows", testing.from_rows([{"k": n % 5, "a": n} for n in range(20_000)]))
+    rows.filter("a % 3 = 0").key_by("k").running("sum(a) AS s").to("sums", hg.to_list(out))
+    expected: list[Any] = []
+    seen: dict[int, int] = {}
+    for n in range(0, 20_000, 3):
+        seen[n % 5] = seen.get(n % 5, 0) + n
+        expected.append({"k": n % 5, "a": n, "s": seen[n % 5]})
+    for made in (hg.Threads(workers=3, packet_rows=100), hg.Simulated(workers=3, packet_rows=100)):
+        out.clear()
+        ends(lambda made=made: app.run(made, Restless(policies.get("lp"), 100)))
+        assert out == expected
+
+
+def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
+    out: list[Any] = []
+    report = ends(lambda: numbers(100_000, out).run(hg.Threads(workers=2, packet_rows="auto")))
+    assert report.policy == "tuned(lp)"
+    assert len(out) == 2_000
+    assert report.packet_rows > 0
+
+
+@pytest.mark.parametrize("engine", [hg.Threads, hg.Simulated])
+@pytest.mark.parametrize("rows", ["best", 0, -1])
+def test_sizes_that_cannot_be(engine: Any, rows: Any) -> None:
+    with pytest.raises(PipelineError, match=r"packet_rows=.*at least 1, or 'auto'"):
+        engine(packet_rows=rows)
+
+
+def test_queues_hold_about_as_many_packets_of_another_size() -> None:
+    run = SimulatedRun(hg.Simulated(packet_rows=100), numbers(1_000, []).network, policies.get("lp"), 1)
+    before = run.runtime.live.room()
+    run.runtime.set_packet_rows(400)
+    assert run.runtime.live.room() == 4 * before
+    run.runtime.set_packet_rows(50)
+    assert run.runtime.live.room() == before // 2
