@@ -248,7 +248,8 @@ def test_a_slow_sink_holds_the_source_back(ends: Ends, pressure: threading.Event
     app = hg.App("slow sink")
     app.source("numbers", source).filter("a >= 0").to("q", hg.to_function(slow))
     ends(lambda: app.run(hg.Threads(workers=workers, packet_rows=packet), "round_robin"))
-    assert seen[0] <= 4 * (2 * QUEUE_PACKETS + 2) * packet < rows
+    # Both queues are full, with one train on top, and each worker has as much in hand.
+    assert seen[0] <= 4 * (2 * QUEUE_PACKETS + 1 + workers) * packet < rows
     assert found == list(range(rows))
 
 

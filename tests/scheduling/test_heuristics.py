@@ -229,7 +229,12 @@ def test_a_sleeping_worker_gets_no_plan_and_another_is_woken_in_its_place() -> N
     woken = [worker for d in decisions if isinstance(d, Wake) for worker in d.workers]
     assert sorted(woken) == [0, 1]
     # A third worker is tried when the first period is over.
-    decisions = play(policy, boxes, [*events, *queued(5, 5, 5), Timer(1.0, "elastic")], workers=4)
+    done: list[Event] = [
+        Started(0.5, 0, 0, 5, QueueState(0)),
+        Finished(0.6, 0, 0, 5, 5, 0.1, 0.0),
+        Timer(1.0, "elastic"),
+    ]
+    decisions = play(policy, boxes, [*events, *queued(5, 5, 5), *done], workers=4)
     assert policy.active == 3
     assert decisions[-2] == Wake((2,))
 
