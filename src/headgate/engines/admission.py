@@ -41,6 +41,8 @@ class Entry:
     last: float = 0.0
     """When it last had something."""
     idle: bool = False
+    until: float = 0.0
+    """Before that it has nothing more, as it said."""
     ended_at: int | None = None
     """The serial from which on it is known to have ended."""
 
@@ -123,11 +125,16 @@ class Admission:
     def _live(self, places: list[int], now: float, waits: list[float | None]) -> list[tuple[int, Packet]]:
         chunks: list[tuple[int, Chunk]] = []
         for place in places:
+            entry = self.entries[place]
+            if now < entry.until:
+                waits.append(entry.until)
+                continue
             found = self._read(place, now, self.packet_rows)
             if isinstance(found, Chunk):
                 chunks.append((place, found))
             elif isinstance(found, Wait):
                 waits.append(found.until)
+                entry.until = found.until or 0.0
         if not chunks:
             return []
         if len(chunks) == 1:
