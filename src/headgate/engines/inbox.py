@@ -141,7 +141,7 @@ class Fifo(Inbox):
         elif rows >= self.packet_rows:
             rows = self._whole(rows)
         taken = self.take_exactly(rows)
-        return [(packet,) for packet in coalesce(taken, self.packet_rows // 8)]
+        return [(packet,) for packet in coalesce(taken, self.packet_rows // 2)]
 
     def _whole(self, rows: int) -> int:
         """As many rows as come in whole packets: a long train is not worth cutting one for."""
