@@ -12,6 +12,7 @@ from headgate.scheduling.topology import Topology
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""
+KEPT = 1 - SMOOTHING
 DIFFERENT = 0.1
 """Calls whose numbers of tuples spread by less than this share of their mean tell nothing about the slope."""
 LEAST = 0.1
@@ -117,13 +118,14 @@ class BoxEntry:
         self.busy += event.seconds
         # Ratios of decaying sums, not averages of ratios: a call of three tuples that closes a large window
         # must not count as much as one of thirty thousand.
-        if event.tuples_in:
-            self._recent = (1 - SMOOTHING) * self._recent + 1.0
-            self._recent_squares = (1 - SMOOTHING) * self._recent_squares + event.tuples_in**2
-            self._recent_products = (1 - SMOOTHING) * self._recent_products + event.tuples_in * event.seconds
-            self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
-            self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
-            self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
+        tuples, seconds = event.tuples_in, event.seconds
+        if tuples:
+            self._recent = KEPT * self._recent + 1.0
+            self._recent_squares = KEPT * self._recent_squares + tuples * tuples
+            self._recent_products = KEPT * self._recent_products + tuples * seconds
+            self._recent_in = KEPT * self._recent_in + tuples
+            self._recent_out = KEPT * self._recent_out + event.tuples_out
+            self._recent_busy = KEPT * self._recent_busy + seconds
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self._overhead += weight * (event.overhead - self._overhead)
 
