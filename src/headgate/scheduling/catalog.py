@@ -20,6 +20,10 @@ LEAST = 0.1
 class Goal(Protocol):
     """A query's QoS graph, as far as a policy needs it."""
 
+    def utility(self, latency: float) -> float:
+        """What a result of that latency is worth."""
+        ...
+
     def gradient(self, latency: float) -> float:
         """Utility lost per second of further delay."""
         ...
