@@ -7,7 +7,9 @@ seconds of its boxes, nothing interrupts it, and a query is in one step at a tim
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +26,6 @@ from headgate.scheduling.interface import (
     Run,
     Spawned,
     Started,
-    Wake,
 )
 from headgate.scheduling.policies.priority import OLDEST_EVERY
 
@@ -32,7 +33,7 @@ TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])
 QUERIES = 60
 COST = 0.001
-"""Seconds of a tuple in a query: two workers keep up with 2 / (60 * COST) tuples a second, but for overhead."""
+"""Seconds of a tuple in a query; without overhead, a load of 1 is what the workers can do."""
 OVERHEAD = 0.1
 BURST = 0.05
 LONGEST = 0.25
@@ -64,7 +65,6 @@ class Steps:
         self.worth = dict.fromkeys(range(self.queries), 0.0)
         self.answered = dict.fromkeys(range(self.queries), 0)
         self.trains = {n: [] for n in range(self.queries)}
-        self.parked: set[int] = set()
         self.plans: dict[int, Run] = {}
         self._carry_out(self.chosen.start(self.catalog, self.workers))
         happens: list[tuple[float, int, int, list[tuple[int, int, int]]]] = [
@@ -123,8 +123,8 @@ class Steps:
         self.catalog.apply(event)
         self._carry_out(self.chosen.handle(event))
 
-    def _carry_out(self, decisions: object) -> None:
-        for decision in decisions:  # type: ignore[attr-defined]
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
             if isinstance(decision, Run):
                 self.plans[decision.worker] = decision
 
@@ -133,3 +133,37 @@ class Steps:
         arrived = self._arrived(self.seconds - 1.0)
         own = [min(w / arrived, 1.0) for n, w in self.worth.items() if (n % 3 == 0) == tight]
         return sum(own) / len(own)
+
+    def calls(self, tight: bool) -> float:
+        """Steps that a query is in, on average."""
+        own = [len(trains) for n, trains in self.trains.items() if (n % 3 == 0) == tight]
+        return sum(own) / len(own)
+
+    def train(self, tight: bool) -> float:
+        """Tuples of a train, on average."""
+        own = [rows for n, trains in self.trains.items() if (n % 3 == 0) == tight for rows in trains]
+        return sum(own) / len(own)
+
+
+def test_tight_queries_keep_their_utility_where_application_at_a_time_loses_it() -> None:
+    """Steps half full of overhead can do a load of 0.55 or so; beyond that, something has to wait."""
+    for load, loose in ((0.45, 0.99), (0.66, 0.8)):
+        by_worth, by_turns = Steps("qos", load, 20.0).run(), Steps("mc", load, 20.0).run()
+        assert by_worth.utility(tight=True) > 0.98
+        assert by_worth.utility(tight=False) > loose
+    assert by_turns.utility(tight=True) < 0.5
+    assert by_worth.calls(tight=True) > 4 * by_worth.calls(tight=False)
+    assert by_worth.train(tight=False) > 4 * by_worth.train(tight=True)
+    assert by_turns.calls(tight=True) == pytest.approx(by_turns.calls(tight=False), rel=0.2)
+
+
+@pytest.mark.parametrize("load", [0.7, 3.0])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_query_waits_longer_than_the_bound(load: float, workers: int) -> None:
+    """At 3 the tight ones alone are more than the workers can do, and always have something to lose."""
+    steps = Steps("qos", load, 60.0, workers=workers, queries=12).run()
+    bound = OLDEST_EVERY * steps.queries
+    assert len(steps.sizes) > 2 * bound
+    for query in range(steps.queries):
+        turns = [0, *(n for n, step in enumerate(steps.sizes, 1) if query in step), len(steps.sizes)]
+        assert max(later - turn for turn, later in pairwise(turns)) <= bound

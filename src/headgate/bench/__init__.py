@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import backlog, memory, ordered, overhead, spark_many
+from headgate.bench import backlog, memory, ordered, overhead, spark_many, spark_qos
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -17,6 +17,7 @@ BENCHES: dict[str, Bench] = {
     "ordered": ordered.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
+    "spark-qos": spark_qos.run,
 }
 
 

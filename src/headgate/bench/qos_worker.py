@@ -1,6 +1,6 @@
 """One measurement of ``headgate bench spark-qos``, in a process of its own.
 
-    python -m headgate.bench.qos_worker --side qos --rate 10000 --seconds 20
+python -m headgate.bench.qos_worker --side qos --rate 10000 --seconds 20
 """
 
 from __future__ import annotations
@@ -53,16 +53,12 @@ def questions(n: int) -> list[Question]:
             made.append(Question(name, f"clicks with {where}", where, columns, tight=tight))
         elif kind == "sum":
             aggregates = ("sum(price) AS spent", "count(*) AS n")
-            columns = ("user", "price", "ts")
-            made.append(
-                Question(name, f"spent on {where}", where, columns, ("user",), aggregates, tight=tight)
-            )
+            kept = ("user", "price", "ts")
+            made.append(Question(name, f"spent on {where}", where, kept, ("user",), aggregates, tight=tight))
         else:
             aggregates = ("count(*) AS n", "sum(price) AS revenue")
             asks = f"clicks with {where} of every second"
-            counts = Question(
-                name, asks, where, (), ("category",), aggregates, "tumbling", 1, 1, tight=tight
-            )
+            counts = Question(name, asks, where, (), ("category",), aggregates, "tumbling", 1, 1, tight=tight)
             made.append(counts.timed)
     return made
 
@@ -189,7 +185,9 @@ def found(
     )
 
 
-def observe(recorder: Recorder, settle: float, seconds: float, shift: Callable[[], float]) -> tuple[float, float]:
+def observe(
+    recorder: Recorder, settle: float, seconds: float, shift: Callable[[], float]
+) -> tuple[float, float]:
     """Wait until all queries answer, and on until what arrives in ``seconds`` has been answered, or is not
     worth it any more; between which times that arrived."""
     begin = time.monotonic()

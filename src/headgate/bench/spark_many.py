@@ -100,9 +100,9 @@ def structured_shop(seconds: float, rate: float) -> list[Measurement]:
     return [Measurement(**each) for each in found]
 
 
-def worker(side: str, seconds: float, settle: float, *options: str) -> Any:
+def worker(side: str, seconds: float, settle: float, *options: str, module: str = "many_worker") -> Any:
     """What a process that measures one side found."""
-    command = [sys.executable, "-m", "headgate.bench.many_worker", "--side", side, *options]
+    command = [sys.executable, "-m", f"headgate.bench.{module}", "--side", side, *options]
     command += ["--seconds", str(seconds), "--settle", str(settle)]
     folder = Path(tempfile.mkdtemp(prefix="headgate-spark-many-"))
     try:

@@ -1,4 +1,4 @@
-"""The dynamic superbox where a plan costs something to start (Aurora, sections 4.1 and 6.1): whose turn it is.
+"""The dynamic superbox where a plan costs something to start (Aurora, sections 4.1 and 6.1).
 
 A plan that cannot be interrupted and costs something by itself, a Spark job, is a *step*.  Two things decide
 what utility it delivers: which queries are in it, and how long it lasts, since whoever is not in it waits for
@@ -7,8 +7,9 @@ the next one.
 - A step is planned to last half of the shortest time after which any query's utility changes, so that a tuple
   that has just missed one step is delivered by the next in time; but with at least as much work as a step
   costs to start.
-- A query is urgent if the utility of what waits for it would be less after the next step than after this
-  one.  Urgent queries go first, those first whose tuples lose most by a second of work spent on others.
+- A query is urgent if what waits for it is worth less when left to a later step: at the end of this one, or
+  two steps later, since the next may take longer than planned.  Urgent queries go first, in the order of
+  what they would lose.
 - What is left of the step's time goes to queries that can wait, the smallest slack first, each with all that
   waits for it; the last one's train is cut to what is left.  So they wait, and ride in long trains.
 """
@@ -22,8 +23,12 @@ from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.trains import WHOLE_QUEUE, Share
 
+LATER = 2
+"""Steps by which a query that is left out is taken to be later."""
 LEAST = 1e-9
-"""Seconds of work of a query whose cost is not known."""
+"""A loss of utility that is none."""
+NOTHING_TO_LOSE = 100
+"""A rank behind that of every loss."""
 
 
 class DynamicSuperbox:
@@ -43,21 +48,28 @@ class DynamicSuperbox:
         overhead = self._catalog.plan_overhead
         return max(self._tightest / 2 - overhead, overhead)
 
-    def plan(self, now: float, turns: Sequence[int], first: int | None = None) -> Plan:
-        """The next step.  ``turns`` say when each box was last called, for ties; ``first``: a box whose turn
-        it is, whatever it is worth, and which gets half of the step at most."""
-        boxes, waiting = self._catalog.boxes, self._waiting()
-        ranks = {query: self._rank(query, places, now) for query, places in waiting.items()}
-        order = sorted(waiting, key=lambda query: (ranks[query], min(turns[b] for b in waiting[query])))
-        room, calls = self.room, {}
-        if first is not None:
-            favoured = next(query for query in order if query in boxes[first].queries)
-            order.remove(favoured)
-            room -= self._take(favoured, waiting[favoured], room / 2, calls)
-        for query in order:
-            room -= self._take(query, waiting[query], room, calls)
+    def plan(self, now: float, turns: Sequence[int], *, fair: bool = False) -> Plan:
+        """The next step; ``turns`` say when each box was last called.
+
+        ``fair``: whatever they are worth, up to half of it goes to the queries longest without a call.
+        """
+        waiting = self._waiting()
+        last = {query: min(turns[box] for box in places) for query, places in waiting.items()}
+        left = sorted(waiting, key=lambda query: (*self._rank(query, waiting[query], now), last[query]))
+        calls: dict[int, Call] = {}
+        room = self.room
+        if fair:
+            half = room / 2
+            for query in sorted(waiting, key=lambda query: last[query]):
+                left.remove(query)
+                half -= self._take(query, waiting[query], half, calls)
+                if half <= 0:
+                    break
+            room = room / 2 + max(half, 0.0)
+        for query in left:
             if room <= 0:
                 break
+            room -= self._take(query, waiting[query], room, calls)
         return tuple(calls[box] for box in sorted(calls))
 
     def _waiting(self) -> dict[str, list[int]]:
@@ -70,24 +82,25 @@ class DynamicSuperbox:
 
     # --- whose turn it is -----------------------------------------------------------------------------
 
-    def _rank(self, query: str, places: Sequence[int], now: float) -> tuple[float, float]:
-        """Negative utility that is lost per second of work if a query waits for the next step, and its slack."""
+    def _rank(self, query: str, places: Sequence[int], now: float) -> tuple[int, float]:
+        """The smaller, the sooner: how much utility falls if a query is not in this step; or else its slack.
+
+        Losses within a factor of two are equal, and those queries take turns: small differences must not
+        decide who is always last.
+        """
         goal = self._catalog.goals.get(query)
         if goal is None:
-            return 0.0, math.inf
+            return NOTHING_TO_LOSE, math.inf
         step = self._catalog.plan_overhead + self.room
-        loss, slack, tuples = 0.0, math.inf, 0
+        worst, slack = 0.0, math.inf
         for place in places:
             queue = self._catalog.boxes[place].queue
-            # Oldest, mean and newest stand for all: of a long queue the first may be past saving, not the last.
-            ages = [now - queue.oldest, now - queue.mean, now - (2 * queue.mean - queue.oldest)]
-            delivered = [max(age, 0.0) + step for age in ages]
-            lost = [goal.utility(each) - goal.utility(each + step) for each in delivered]
-            loss += queue.tuples * sum(lost) / len(lost)
-            tuples += queue.tuples
-            slack = min(slack, goal.slack(delivered[0]))
-        seconds = max(self._work(query, places, {}), LEAST)
-        return -loss / seconds, slack
+            # Oldest, mean and newest stand for all: the oldest may be past saving when the newest are not.
+            arrivals = (queue.oldest, queue.mean, 2 * queue.mean - queue.oldest)
+            ends = [max(now - arrival, 0.0) + step for arrival in arrivals]
+            loss = sum([goal.utility(end) - goal.utility(end + LATER * step) for end in ends]) / len(ends)
+            worst, slack = max(worst, loss), min(slack, goal.slack(ends[0]))
+        return (NOTHING_TO_LOSE, slack) if worst <= LEAST else (-math.frexp(worst)[1], 0.0)
 
     # --- what a step takes ----------------------------------------------------------------------------
 

@@ -27,8 +27,9 @@ class PriorityTuple(Pull):
     that is ready runs after at most eight times as many decisions as there are boxes.
 
     Where starting a plan costs something by itself (Spark), a plan takes the queries whose utility would fall
-    before the next plan is over, then others as far as its time allows (``scheduling.superbox``); every
-    eighth, with up to half of its time, first the query of the box that has been longest without a call.
+    before the next plan is over, then others as far as its time allows (``scheduling.superbox``).  Of every
+    eighth, up to half goes first to the queries that have been longest without a call, which gives the same
+    bound.
     """
 
     name = "qos"
@@ -75,13 +76,13 @@ class PriorityTuple(Pull):
         if not ready:
             return None
         self._decisions += 1
-        longest = None
-        if self._decisions % OLDEST_EVERY == 0:
-            longest = min(ready, key=self._turns.__getitem__)
+        fair = self._decisions % OLDEST_EVERY == 0
         if self.catalog.plan_overhead:
-            plan = self._superbox.plan(now, self._turns, longest)
+            plan = self._superbox.plan(now, self._turns, fair=fair)
+        elif fair:
+            plan = self._with_all_behind(min(ready, key=self._turns.__getitem__))
         else:
-            plan = self._box(ready, now) if longest is None else self._with_all_behind(longest)
+            plan = self._box(ready, now)
         for call in plan:
             self._turns[call.box] = self._decisions
         return plan
