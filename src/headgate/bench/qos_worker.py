@@ -259,8 +259,6 @@ def _headgate(policy: str, asked: list[Question], rate: int, seconds: float, set
     seen = found(policy, rate, asked, recorder.notes(shift()), *spans[0])
     parts = ", ".join(f"{part} {1000 * s / report.steps:.0f}" for part, s in report.step_seconds.items())
     extra = {"steps": report.steps, "seconds": report.seconds, "note": f"ms per step: {parts}"}
-    if trace := os.environ.get("QOS_TRACE"):
-        Path(trace).write_text(json.dumps([list(call) for call in report.trace]))
     return Found(**(seen.to_data() | extra))  # type: ignore[arg-type]
 
 

@@ -3,9 +3,9 @@
 Tight queries have the QoS graph (0, 1) (0.5, 1) (2, 0), loose ones (0, 1) (5, 1) (20, 0).  They are alerts,
 running sums by user and counts of every second, each from the source on, so that none shares another's work.
 Capacity is the highest rate at which ``mc`` keeps a flat backlog: answers fall behind by no more than so many
-milliseconds in a second.  It is searched for first; then ``qos``, ``round_robin`` (a box at a time, so a Spark
-job per box), ``mc`` and Structured Streaming, a query and a FAIR pool per question, run at 0.8 and at 1.2 of
-it.  Each measurement is a process of its own, on two cores, warmed up until every query has answered.
+milliseconds in a second.  It is searched for first; then ``qos``, ``round_robin`` (a box at a time, so a
+Spark job per box), ``mc`` and Structured Streaming, a query and a FAIR pool per question, run at 0.8 and at
+1.2 of it.  Each measurement is a process of its own, on two cores, warmed up until every query has answered.
 
 Utility is counted over input, not over results, so that starving does not look good: a hand-over answers
 what has arrived since the one before, at the utility of its results; what has no answer when it would be
@@ -37,6 +37,8 @@ NAMES = {
 FLAT = 0.05
 """Seconds by which answers may fall behind in a second while a backlog counts as flat."""
 FIRST_RATE = 4_000
+LIMIT = 300.0
+"""Seconds after which a measurement is given up."""
 FINEST = 1.12
 """The search ends when the highest rate that was flat and the lowest that was not are that close."""
 
@@ -79,7 +81,7 @@ def measure(side: str, rate: int, seconds: float, settle: float, console: Consol
     """One measurement in a process of its own; None if it failed or took too long, with the reason said."""
     options = ["--queries", str(QUERIES), "--rate", str(rate)]
     try:
-        seen = Found(**worker(side, seconds, settle, *options, module="qos_worker"))
+        seen = Found(**worker(side, seconds, settle, *options, module="qos_worker", limit=LIMIT))
     except HeadgateError as error:
         console.print(f"{NAMES[side]}, {rate:,} tuples/s: {error}", highlight=False, markup=False)
         return None

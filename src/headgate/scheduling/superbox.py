@@ -118,7 +118,10 @@ class DynamicSuperbox:
     def _work(self, query: str, places: Sequence[int], calls: dict[int, Call]) -> float:
         """Seconds that what waits for a query takes, without what the step does already."""
         boxes = self._catalog.boxes
-        tuples = {place: float(boxes[place].queue.tuples) for place in places}
+        tuples: dict[int, float] = {}
+        for place in places:
+            queue = boxes[place].queue.tuples
+            tuples[place] = calls[place].train.size(boxes[place]) if place in calls else queue
         seconds = 0.0
         for place in self._boxes[query]:  # in the order in which tuples reach them
             count = tuples.get(place, 0.0)
