@@ -10,7 +10,7 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import Event, Idle, QueueState, Run, Spawned
+from headgate.scheduling.interface import Call, Event, Finished, Idle, QueueState, Run, Spawned, Started
 from headgate.scheduling.policies.priority import OLDEST_EVERY, PriorityTuple
 from headgate.scheduling.trains import WHOLE_QUEUE, Share
 from headgate.testing import play
@@ -118,6 +118,21 @@ def test_others_ride_as_far_as_the_step_has_time() -> None:
     assert step(events) == {1: WHOLE_QUEUE, 2: Share(pytest.approx(0.1 / 0.6))}
     events = [queued(1, 9.9, 1), queued(2, 8.0, 1), Idle(10.0, 0, overhead=0.41)]
     assert step(events) == {1: WHOLE_QUEUE, 2: WHOLE_QUEUE}
+
+
+def test_a_train_is_not_cut_to_save_what_a_call_takes_anyway() -> None:
+    """Calls take a second whatever they are given; a train cut to a moment would take it again and again."""
+    catalog = Catalog([BoxEntry("tight", 1, (), (), ("tight",), sources=1)], GOALS)
+    policy = PriorityTuple()
+    policy.start(catalog, 1)
+    for tuples in (10, 20, 30, 40) * 5:
+        catalog.apply(Started(0.0, 0, 0, tuples, QueueState(0)))
+        catalog.apply(Finished(0.0, 0, 0, tuples, tuples, 1.0 + 0.1 * tuples, 0.0))
+    assert catalog.boxes[0].fixed == pytest.approx(1.0)
+    for event in (queued(0, 9.9, 15), Idle(10.0, 0, overhead=0.1)):
+        catalog.apply(event)
+        decisions = policy.handle(event)
+    assert decisions == (Run(0, (Call(0, Share(pytest.approx(1.0 / 1.5))),)),)
 
 
 def test_a_tight_query_that_still_has_a_moment_goes_before_a_loose_one_that_falls_already() -> None:

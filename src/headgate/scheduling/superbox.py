@@ -106,29 +106,32 @@ class DynamicSuperbox:
 
     def _take(self, query: str, places: Sequence[int], room: float, calls: dict[int, Call]) -> float:
         """Add a query to a step that has so much room; the seconds that it takes."""
-        seconds = self._work(query, places, calls)
-        train = WHOLE_QUEUE if seconds <= room else Share(room / seconds)
+        fixed, seconds = self._work(query, places, calls)
+        # What calls take whatever they are given cannot be saved by giving them less.
+        most = max(room - fixed, fixed, room / 4)
+        train = WHOLE_QUEUE if seconds <= most else Share(most / seconds)
         for place in places:
             calls.setdefault(place, Call(place, train))
         for place in self._boxes[query]:
             if any(up in calls for up in self._catalog.boxes[place].upstream):
                 calls.setdefault(place, Call(place, WHOLE_QUEUE))
-        return min(seconds, room)
+        return fixed + min(seconds, most)
 
-    def _work(self, query: str, places: Sequence[int], calls: dict[int, Call]) -> float:
-        """Seconds that what waits for a query takes, without what the step does already."""
+    def _work(self, query: str, places: Sequence[int], calls: dict[int, Call]) -> tuple[float, float]:
+        """Seconds for a query, without what the step does already: of its calls, and of what waits for it."""
         boxes = self._catalog.boxes
         tuples: dict[int, float] = {}
         for place in places:
             queue = boxes[place].queue.tuples
             tuples[place] = calls[place].train.size(boxes[place]) if place in calls else queue
-        seconds = 0.0
+        fixed = seconds = 0.0
         for place in self._boxes[query]:  # in the order in which tuples reach them
             count = tuples.get(place, 0.0)
             if count:
                 box = boxes[place]
                 if place not in calls:
-                    seconds += count * box.cost + box.fixed
+                    fixed += box.fixed
+                    seconds += count * box.cost
                 for down in box.downstream:
                     tuples[down] = tuples.get(down, 0.0) + count * box.selectivity
-        return seconds
+        return fixed, seconds
