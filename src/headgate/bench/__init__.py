@@ -16,6 +16,7 @@ from headgate.bench import (
     overhead,
     overload,
     spark_many,
+    spark_qos,
 )
 from headgate.bench.result import Result
 
@@ -31,6 +32,7 @@ BENCHES: dict[str, Bench] = {
     "overload": overload.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
+    "spark-qos": spark_qos.run,
 }
 
 

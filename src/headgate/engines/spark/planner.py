@@ -42,6 +42,7 @@ class Planner(Waiting):
         nodes: Nodes,
         position: Position,
         *,
+        start: float,
         drain: bool,
         latency: bool,
         workers: int,
@@ -52,7 +53,7 @@ class Planner(Waiting):
         framed: frozenset[int],
         buckets: int,
     ) -> None:
-        super().__init__(nodes, position, drain, latency)
+        super().__init__(nodes, position, drain, latency, start)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):

@@ -60,8 +60,9 @@ class Step:
 class Waiting:
     """The nodes with their cursors, and what is there for them to take."""
 
-    def __init__(self, nodes: Nodes, position: Position, drain: bool, latency: bool) -> None:
+    def __init__(self, nodes: Nodes, position: Position, drain: bool, latency: bool, start: float) -> None:
         self.nodes, self.position, self.drain = nodes, position, drain
+        self._start = start
         self._latency = latency
         self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
         for live in self.live:
@@ -161,14 +162,15 @@ class Waiting:
         own = self.position.nodes[node.key]
         for arrow, feed in enumerate(node.feeds):
             if feed.source:
-                ages = self.position.offsets.sources[feed.place].arrivals(low, high)
-                found += [ages] if ages else []
+                admitted = self.position.offsets.sources[feed.place]
+                ages = admitted.arrivals(low, high)
+                found += [(*ages, admitted.below(high) - admitted.below(low))] if ages else []
             else:
-                found += [(f.arrival, f.arrival) for f in own.queues[arrow]]
+                found += [(f.arrival, f.arrival, f.rows) for f in own.queues[arrow]]
         if not found:
             return 0.0, 0.0
-        clock = self.position.clock
-        return min(f[0] for f in found) - clock, sum(f[1] for f in found) / len(found) - clock
+        oldest, mean = min(f[0] for f in found), sum(f[1] * f[2] for f in found) / sum(f[2] for f in found)
+        return oldest - self._start, mean - self._start
 
     @property
     def outlets_wait(self) -> bool:

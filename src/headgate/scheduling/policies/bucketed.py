@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.calendar import CalendarQueue
@@ -37,7 +36,8 @@ class BucketedPriorityTuple(PriorityTuple):
     that rises below the best is left until nothing is above it; and times in a calendar may be too early,
     never too late: when tuples leave, a queue's latency shrinks, and the box is only looked at for nothing.
     So each box's bucket is the one where it belongs or a better one, and that of a chosen box is right.
-    The longest waiting box, which is chosen in one of eight decisions, is found in the same way.
+    The box that has been longest without a call, whose turn it is in one of eight decisions, is found in the
+    same way.
     """
 
     name = "qos_bucketed"
@@ -71,10 +71,9 @@ class BucketedPriorityTuple(PriorityTuple):
         self._until = [math.inf] * len(boxes)
         """Until when a box belongs where it is, if its queue stays as it is."""
         self._ages: CalendarQueue[int] = CalendarQueue()
-        self._age = [math.inf] * len(boxes)
-        """A box's key in there: the arrival of its oldest tuple, or earlier."""
+        """Boxes that can run, or could, by the decision that last called them, or an earlier one."""
         self._trains: list[Train] = [WHOLE_QUEUE] * len(boxes)
-        self._turns = [0] * len(boxes)
+        self._chosen = [0] * len(boxes)
 
     def _prepare(self) -> None:
         """The buckets, and for every box the latencies at which it changes its bucket."""
@@ -170,9 +169,8 @@ class BucketedPriorityTuple(PriorityTuple):
                 calendar.insert(due, place)
                 if due < self._next_rise[gradient]:
                     self._next_rise[gradient] = due
-        if queue.oldest < self._age[place]:
-            self._ages.insert(queue.oldest, place)
-            self._age[place] = queue.oldest
+        if self._ages.key(place) is None:
+            self._ages.insert(self._turns[place], place)
         if buckets[at] != self.assigned[place]:
             self._move(place, buckets[at])
 
@@ -198,14 +196,17 @@ class BucketedPriorityTuple(PriorityTuple):
     # --- the choice -----------------------------------------------------------------------------------
 
     def choose(self, worker: int, now: float) -> Plan | None:
+        if self.catalog.plan_overhead:
+            return super().choose(worker, now)
         self._settle(now)
         if not self._filled:
             return None
         self._decisions += 1
-        if self.catalog.plan_overhead:
-            return self._step_by_buckets(now)
-        place = self._best(now) if self._decisions % OLDEST_EVERY else self._oldest()
+        place = self._best(now) if self._decisions % OLDEST_EVERY else self._longest()
         self._members[self.assigned[place]].move_to_end(place)
+        self._turns[place] = self._decisions
+        for box in self._after[place]:
+            self._turns[box] = self._decisions
         return (Call(place, self._train(place)), *self._calls[place])
 
     def _best(self, now: float) -> int:
@@ -224,50 +225,20 @@ class BucketedPriorityTuple(PriorityTuple):
                 return place
             self._assign(place, now)
 
-    def _oldest(self) -> int:
-        """The box that could run whose oldest tuple is oldest; equals take turns."""
-        ages, boxes = self._ages, self.catalog.boxes
+    def _longest(self) -> int:
+        """The box that could run and has been longest without a call."""
+        ages = self._ages
         while True:
-            age, place = ages.peek()
+            turn, place = ages.peek()
             if not self.catalog.is_ready[place]:
                 ages.delete(place)
-                self._age[place] = math.inf
-                continue
-            self._age[place] = boxes[place].queue.oldest
-            ages.insert(self._age[place], place)
-            if self._age[place] <= age:
+            elif turn < self._turns[place]:
+                ages.insert(self._turns[place], place)
+            else:
                 return place
 
     def _train(self, place: int) -> Train:
-        if self._trains[place] is WHOLE_QUEUE or self._turns[place] % LOOK_AGAIN == 0:
+        if self._trains[place] is WHOLE_QUEUE or self._chosen[place] % LOOK_AGAIN == 0:
             self._trains[place] = super()._train(place)
-        self._turns[place] += 1
+        self._chosen[place] += 1
         return self._trains[place]
-
-    # --- where a plan costs something to start --------------------------------------------------------
-
-    def _step_by_buckets(self, now: float) -> Plan:
-        """Those in buckets that cannot wait; or, if all can, enough of them to be worth a plan."""
-        soon = 2 * self.catalog.plan_overhead
-
-        def urgent(place: int) -> bool:
-            bucket = self.assigned[place]
-            return bucket >= self.slacks or self.space.least_slack(bucket) < soon
-
-        chosen = list(takewhile(urgent, self._best_first(now))) or self._enough(self._best_first(now))
-        for box in chosen:
-            self._members[self.assigned[box]].move_to_end(box)
-        return self._fused(chosen)
-
-    def _best_first(self, now: float) -> Iterator[int]:
-        """All boxes that could run."""
-        for gradient in range(self._most, -1, -1):
-            if self._next_rise[gradient] <= now:
-                self._look(gradient, now)
-            for slack in reversed(range(self._rows[gradient].bit_length())):
-                bucket = gradient * self.slacks + slack
-                for place in list(self._members.get(bucket, ())):
-                    if self._until[place] <= now:
-                        self._assign(place, now)
-                    if self.assigned[place] == bucket:
-                        yield place
