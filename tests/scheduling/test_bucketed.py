@@ -108,29 +108,58 @@ def test_the_choice_is_the_best_by_looking_at_every_box_at_every_decision(
         if event is not None:
             catalog.apply(event)
             policy.handle(event)
-        catalog.apply(Idle(now, 0))
-        decided = policy.handle(Idle(now, 0))
-        places = [place for place in range(len(catalog.boxes)) if catalog.can_run(place)]
-        belongs = {}
-        for place in places:
-            gradient, slack = policy.priority(place, now)
-            belongs[place] = policy.space.bucket(gradient, -slack)
-        assert bool(decided) == bool(places)
-        if not decided:
-            continue
-        decisions += 1
-        [run] = decided
-        assert isinstance(run, Run)
-        chosen = run.plan[0].box
-        if decisions % OLDEST_EVERY:
-            assert policy.assigned[chosen] == belongs[chosen] == max(belongs.values())
-            best = max(policy.priority(place, now)[0] for place in places)
-            between = [edge for edge in policy.space.gradient_edges if policy.priority(chosen, now)[0] < edge]
-            assert not [edge for edge in between if edge <= best], "it is in the best one's range"
-        else:
-            assert called[chosen] == min(called[place] for place in places), "longest without a call"
-        for call in run.plan:
-            called[call.box] = decisions
+        decisions += ask(policy, catalog, now, decisions + 1, called)
+
+
+def ask(
+    policy: BucketedPriorityTuple, catalog: Catalog, now: float, decision: int, called: list[int]
+) -> bool:
+    """Whether it decides something; what it chooses is the best of all that can run, or has waited longest."""
+    catalog.apply(Idle(now, 0))
+    decided = policy.handle(Idle(now, 0))
+    places = [place for place in range(len(catalog.boxes)) if catalog.can_run(place)]
+    assert bool(decided) == bool(places)
+    if not decided:
+        return False
+    [run] = decided
+    assert isinstance(run, Run)
+    chosen = run.plan[0].box
+    before = list(called)
+    for call in run.plan:
+        called[call.box] = decision
+    if decision % OLDEST_EVERY == 0:
+        assert before[chosen] == min(before[place] for place in places), "longest without a call"
+        return True
+    exact = {place: policy.priority(place, now) for place in places}
+    belongs = {place: policy.space.bucket(gradient, -slack) for place, (gradient, slack) in exact.items()}
+    assert policy.assigned[chosen] == belongs[chosen] == max(belongs.values())
+    best = max(gradient for gradient, _ in exact.values())
+    between = [edge for edge in policy.space.gradient_edges if exact[chosen][0] < edge <= best]
+    assert not between, "its gradient is in the best one's range"
+    return True
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(graphs(), seconds(640)), min_size=2, max_size=5),
+    st.lists(seconds(64), max_size=40),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
+def test_boxes_are_found_where_time_alone_has_brought_them(
+    applications: list[tuple[hg.QoS, float]], waits: list[float], gradients: int, slacks: int
+) -> None:
+    """Nothing happens to any queue; they only get older."""
+    goals = {f"q{place}": goal for place, (goal, _) in enumerate(applications)}
+    catalog = Catalog([BoxEntry(q, 1, (), (), (q,), 0.0) for q in goals], goals)
+    policy = BucketedPriorityTuple(gradients, slacks)
+    policy.start(catalog, 1)
+    for place, (_, age) in enumerate(applications):
+        catalog.apply(Spawned(0.0, place, QueueState(1, oldest=-age, mean=-age)))
+    now, called = 0.0, [0] * len(catalog.boxes)
+    for decision, wait in enumerate(waits, 1):
+        now += wait
+        assert ask(policy, catalog, now, decision, called)
 
 
 # --- the buckets ----------------------------------------------------------------------------------------
