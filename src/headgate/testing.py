@@ -163,8 +163,16 @@ class Recorder(Policy):
     def __init__(self, policy: str | Policy) -> None:
         self.inner = policies.get(policy)
         self.name = self.inner.name
-        self.needs = self.inner.needs
+        self.assigns = self.inner.assigns
         self.log: list[tuple[Event, tuple[Decision, ...]]] = []
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.needs
+
+    @property
+    def problems(self) -> Sequence[str]:  # type: ignore[override]
+        return self.inner.problems
 
     def workers(self, boxes: int, requested: int) -> int:
         return self.inner.workers(boxes, requested)

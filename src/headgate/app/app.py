@@ -80,6 +80,7 @@ class App:
         qos: QoS | None,
         keep: str | None,
         start: str | int = "earliest",
+        query_class: int = 0,
     ) -> None:
         """Let a query leave; streams call this."""
         if not isinstance(name, str) or not name:
@@ -103,8 +104,12 @@ class App:
             raise PipelineError(
                 f"query '{name}': start={start!r}: use 'earliest', 'now', or the serial of a tuple."
             )
+        if not isinstance(query_class, int) or isinstance(query_class, bool):
+            raise PipelineError(
+                f"query '{name}': query_class={query_class!r}: it must be a whole number; higher goes first."
+            )
         self._refuse_loop(name, port, sink)
-        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start))
+        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start, query_class))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises to ``sink`` instead of failing their queries.

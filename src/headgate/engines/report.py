@@ -156,6 +156,8 @@ class Overhead:
     worker: float = 0.0
     storage: float = 0.0
     scheduler: float = 0.0
+    rescheduling: float = 0.0
+    """Part of the scheduler's: periodic scheduling tasks, and workers waiting for each other in them."""
 
     @property
     def total(self) -> float:
@@ -224,6 +226,8 @@ class Report:
     """Spark jobs that were committed."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
+    problems: list[str] = field(default_factory=list)
+    """What went wrong in the policy itself, each problem once; the queries went on."""
 
     @property
     def throughput(self) -> float:

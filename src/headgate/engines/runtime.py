@@ -84,7 +84,6 @@ class Runtime(Scheduled):
             lanes=workers,
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
-            latency="latency" in policy.needs,
             reorder=reorder,
             prepare=prepare,
         )
@@ -103,6 +102,9 @@ class Runtime(Scheduled):
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self.start_policy(workers, seed)
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        self.live.needs = needs
 
     @property
     def sources_ended(self) -> bool:
@@ -589,6 +591,7 @@ class Runtime(Scheduled):
             overhead=copy.copy(self.overhead),
             trace=self.trace,
             ring_full=self.ring_full.load(),
+            problems=list(self.policy.problems),
         )
 
 

@@ -42,7 +42,11 @@ class BoxEntry:
     sources: int = 0
     """Arrows that come from sources."""
     tuple_bytes: float = 1.0
-    """About how large a tuple of its queue is."""
+    """About how large a tuple of its queue is; measured only for policies that need ``"bytes"``."""
+    outlets: int = 0
+    """Queries that take its results as they are."""
+    query_class: int = 0
+    """The highest class of the queries that it works for."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0
@@ -124,7 +128,8 @@ class Catalog:
         """The QoS graphs of the queries that have one."""
         self.ready: list[int] = []
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
-        self._is_ready = [False] * len(self.boxes)
+        self.is_ready = [False] * len(self.boxes)
+        """Of every box, whether it is among those."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
 
@@ -195,9 +200,9 @@ class Catalog:
 
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)
-        if ready == self._is_ready[place]:
+        if ready == self.is_ready[place]:
             return
-        self._is_ready[place] = ready
+        self.is_ready[place] = ready
         if ready:
             insort(self.ready, place)
         else:

@@ -38,6 +38,11 @@ class Elastic(Policy):
                 f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
                 "a share below 1."
             )
+        if policy.assigns:
+            raise PipelineError(
+                f"elastic('{policy.name}'): that policy gives boxes to workers itself, so none may sleep; "
+                "use one that does not, or fewer workers."
+            )
         self.policy = policy
         self.name = f"elastic({policy.name})"
         self.needs = policy.needs

@@ -5,6 +5,7 @@ decision may use.  ``handle`` answers with decisions, which the engine carries o
 
 - may keep any state of its own and read the catalog, which holds all events so far;
 - may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
+- may reschedule: have its own work done in phases by all workers, at a barrier that the engine holds;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
 Events and decisions are plain records, made for every box call: not frozen, which would triple their
@@ -17,8 +18,8 @@ skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.scheduling.trains import Train
@@ -106,7 +107,14 @@ class Changed:
     removed: bool = False
 
 
-Event = Spawned | Started | Finished | Idle | Timer | Changed
+@dataclass(slots=True)
+class Rescheduled:
+    """All phases of a ``Reschedule`` are over; whoever took part, or sleeps no longer, asks for work next."""
+
+    time: float
+
+
+Event = Spawned | Started | Finished | Idle | Timer | Changed | Rescheduled
 
 
 @dataclass(slots=True)
@@ -143,7 +151,30 @@ class SetTimer:
     name: str
 
 
-Decision = Run | Wake | SetTimer
+@dataclass(slots=True)
+class Phase:
+    """Part of a scheduling task: slices that workers share, or a single one.
+
+    A slice writes nothing that another slice of its phase reads or writes, blocks on nothing, and returns the
+    number of boxes it dealt with, for which simulation charges.  Events may be handled meanwhile.
+    """
+
+    name: str
+    slices: tuple[Callable[[], int], ...] = field(compare=False)
+
+
+@dataclass(slots=True)
+class Reschedule:
+    """Carry these phases out, one after the other, by the workers that are not inside a call; wake sleepers.
+
+    Each phase begins when the one before is over, and nobody begins a call until ``Rescheduled`` was handled.
+    Workers inside calls are not waited for: the others do their slices.
+    """
+
+    phases: tuple[Phase, ...]
+
+
+Decision = Run | Wake | SetTimer | Reschedule
 
 
 class Policy:
@@ -151,7 +182,12 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
+    """Measurements that cost something and that this policy uses: ``"latency"`` and ``"bytes"`` of queued
+    tuples.  May grow when it has started or rescheduled."""
+    assigns = False
+    """It says which worker runs which box, so all of its workers must work."""
+    problems: Sequence[str] = ()
+    """What the report should tell people about the policy itself, each problem once."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -33,13 +33,13 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
-from headgate.engines.simulated.workers import Cores
+from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.interface import Phase, Plan, Policy
 
 PROGRESS_EVERY = 5000
 """Events between two looks of a progress display."""
@@ -55,6 +55,9 @@ class Simulated(Engine):
     ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
     waits for its turn with ``"lock"``.
+
+    ``reschedule_cost`` is the seconds per box and phase of a scheduling task, which workers share where the
+    policy lets them.
     """
 
     name = "simulated"
@@ -74,6 +77,7 @@ class Simulated(Engine):
         quantum: float = 0.004,
         switch_cost: float = 5e-6,
         send_cost: float = 0.0,
+        reschedule_cost: float = 0.0,
     ) -> None:
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
@@ -83,6 +87,8 @@ class Simulated(Engine):
             )
         if send_cost < 0:
             raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
+        if reschedule_cost < 0:
+            raise PipelineError(f"Simulated(reschedule_cost={reschedule_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -98,6 +104,7 @@ class Simulated(Engine):
         self.quantum = quantum
         self.switch_cost = switch_cost
         self.send_cost = send_cost
+        self.reschedule_cost = reschedule_cost
 
     def run(
         self,
@@ -170,6 +177,7 @@ class SimulatedRun:
         threads = policy.workers(len(network.boxes), cores)
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
+        self.meetings = Meetings(self)
         self.runtime = Runtime(
             network,
             policy,
@@ -204,6 +212,9 @@ class SimulatedRun:
 
     def set_timer(self, at: float, name: str) -> None:
         self.at(at, lambda: self.runtime.timer(name, self.clock.now()))
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        self.meetings.call(phases)
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -265,13 +276,19 @@ class SimulatedRun:
         self._feed_soon(now)
 
     def _ask(self, worker: int) -> None:
+        if self.meetings.joined(worker, partial(self._ask, worker)):
+            return
         self.runtime.idle(worker, self.clock.now())
         plan, self._plans[worker] = self._plans[worker], None
         if plan is not None:
             self._proceed(worker, plan, 0)
+        else:
+            self.meetings.asleep[worker] = partial(self._ask, worker)
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
         """Start the plan's next call that can run; after the last, ask again."""
+        if self.meetings.joined(worker, partial(self._proceed, worker, plan, place)):
+            return
         for following in range(place + 1, len(plan) + 1):
             work = self.runtime.begin(worker, plan[following - 1], self.clock.now())
             if work is not None:

@@ -1,4 +1,4 @@
-"""Cores and the threads on them: the operating system's part of a simulation.
+"""Cores and the threads on them: the operating system's part of a simulation; and workers that meet.
 
 With at most as many threads as cores, a call simply takes its time.  With more, cores serve threads in
 turns of a quantum and pay for every switch.
@@ -6,9 +6,12 @@ turns of a quantum and pay for every switch.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from headgate.scheduling.interface import Phase
 
 if TYPE_CHECKING:
     from headgate.engines.simulated.engine import SimulatedRun
@@ -58,3 +61,65 @@ class Cores:
         else:
             then()
         self._dispatch()
+
+
+class Meetings:
+    """Scheduling tasks: those who sleep come at once, others when their calls are over.
+
+    As on threads, a task begins with the first who is there, and nobody inside a call is waited for.
+    """
+
+    def __init__(self, run: SimulatedRun) -> None:
+        self._run = run
+        self.asleep: dict[int, Callable[[], None]] = {}
+        """Workers without work, and how they go on."""
+        self._called: Sequence[Phase] | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._over: float | None = None
+        """When the task under way will be over."""
+
+    def call(self, phases: Sequence[Phase]) -> None:
+        """A scheduling task is due."""
+        self._called = phases
+        if self.asleep:
+            self._run.at(self._run.clock.now(), self._begin)
+
+    def joined(self, worker: int, then: Callable[[], None]) -> bool:
+        """Whether a worker that comes by takes part in a task; ``then`` it goes on."""
+        self.asleep.pop(worker, None)
+        if self._called is None and self._over is None:
+            return False
+        self._waiting.append(then)
+        if self._over is None:
+            self._begin()
+        else:
+            self._charge(self._over - self._run.clock.now())
+        return True
+
+    def _begin(self) -> None:
+        """Those who are there share each phase's slices, the next one taking the next slice."""
+        if self._called is None:
+            return  # somebody came first
+        phases, self._called = self._called, None
+        self._waiting += [self.asleep[worker] for worker in sorted(self.asleep)]
+        self.asleep.clear()
+        seconds = 0.0
+        for phase in phases:
+            busy = [0.0] * len(self._waiting)
+            for piece in phase.slices:
+                heapq.heapreplace(busy, busy[0] + self._run.engine.reschedule_cost * piece())
+            seconds += max(busy)
+        self._over = self._run.clock.now() + seconds
+        self._charge(seconds * len(self._waiting))
+        self._run.at(self._over, self._end)
+
+    def _charge(self, seconds: float) -> None:
+        overhead = self._run.runtime.overhead
+        overhead.scheduler += seconds
+        overhead.rescheduling += seconds
+
+    def _end(self) -> None:
+        waiting, self._waiting, self._over = self._waiting, [], None
+        self._run.runtime.rescheduled(self._run.clock.now())
+        for go_on in waiting:
+            go_on()

@@ -16,6 +16,7 @@ from headgate.engines.spark.states import covers
 from headgate.engines.spark.waiting import Waiting
 from headgate.engines.spark.work import Lanes, Member, WorkOrder
 from headgate.graph.network import DEAD_LETTER
+from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Call, Plan
 
@@ -42,7 +43,6 @@ class Planner(Waiting):
         position: Position,
         *,
         drain: bool,
-        latency: bool,
         workers: int,
         cores: int,
         root: str,
@@ -51,7 +51,7 @@ class Planner(Waiting):
         framed: frozenset[int],
         buckets: int,
     ) -> None:
-        super().__init__(nodes, position, drain, latency)
+        super().__init__(nodes, position, drain)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         self.idle_sources: set[int] = set()
@@ -69,6 +69,9 @@ class Planner(Waiting):
             node.queries,
             node.operator.cost if node.operator is not None else None,
             sum([feed.source for feed in node.feeds]),
+            tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,
+            outlets=network.outlets[node.place],
+            query_class=network.classes[node.place],
         )
 
     def _taken(self, plan: Plan) -> dict[int, Member]:

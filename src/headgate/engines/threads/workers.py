@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.engines.attended import Crew
 from headgate.engines.live import LiveOutput, Work
+from headgate.engines.meeting import Meeting
 from headgate.engines.runtime import NO_TICKET
 from headgate.scheduling.interface import Plan
 
@@ -33,9 +34,12 @@ class Workers(Crew):
             asked = run.clock.now()
             with run.lock:
                 entered = run.clock.now()
+                self._asleep.discard(worker)
                 outputs = self._finish(work, entered)
-                stopping = run.stopping
-                work, parked = (None, False) if stopping else self._next(worker)
+                stopping, meeting = run.stopping, run.meeting
+                work, parked = (None, False) if stopping or meeting else self._next(worker)
+                if parked:
+                    self._asleep.add(worker)
                 run.made_room()
                 self._account(asked, entered, run.clock.now())
             for output in outputs:
@@ -44,12 +48,26 @@ class Workers(Crew):
                 return
             if outputs or work is None:
                 run.check_over()
-            if work is not None:
+            if meeting is not None:
+                self._meet(meeting)
+            elif work is not None:
                 work.overhead = entered - asked
                 self._execute(work)
             elif parked:
                 # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
                 self._beds[worker].acquire()
+
+    def _meet(self, meeting: Meeting) -> None:
+        """Take part in a scheduling task; all of that time is the scheduler's."""
+        run = self._run
+        begin = run.clock.now()
+        meeting.join()
+        with run.lock:
+            seconds = run.clock.now() - begin
+            overhead = run.runtime.overhead
+            overhead.scheduler += seconds
+            overhead.rescheduling += seconds
+            self._scheduler += seconds
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:
