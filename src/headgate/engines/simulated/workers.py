@@ -74,9 +74,9 @@ class Meetings:
         self.asleep: dict[int, Callable[[], None]] = {}
         """Workers without work, and how they go on."""
         self._called: Sequence[Phase] | None = None
-        self._waiting: list[Callable[[], None]] = []
-        self._over: float | None = None
-        """When the task under way will be over."""
+        self._there: list[tuple[float, Callable[[], None]]] = []
+        """Since when workers take part, and how they go on."""
+        self._under_way = False
 
     def call(self, phases: Sequence[Phase]) -> None:
         """A scheduling task is due."""
@@ -87,39 +87,36 @@ class Meetings:
     def joined(self, worker: int, then: Callable[[], None]) -> bool:
         """Whether a worker that comes by takes part in a task; ``then`` it goes on."""
         self.asleep.pop(worker, None)
-        if self._called is None and self._over is None:
+        if self._called is None and not self._under_way:
             return False
-        self._waiting.append(then)
-        if self._over is None:
-            self._begin()
-        else:
-            self._charge(self._over - self._run.clock.now())
+        now = self._run.clock.now()
+        self._there.append((now, then))
+        if not self._under_way:
+            self._run.at(now, self._begin)  # after whoever else comes at this very time
         return True
 
     def _begin(self) -> None:
         """Those who are there share each phase's slices, the next one taking the next slice."""
         if self._called is None:
-            return  # somebody came first
-        phases, self._called = self._called, None
-        self._waiting += [self.asleep[worker] for worker in sorted(self.asleep)]
+            return  # it has begun
+        phases, self._called, self._under_way = self._called, None, True
+        now, cost = self._run.clock.now(), self._run.engine.reschedule_cost
+        self._there += [(now, self.asleep[worker]) for worker in sorted(self.asleep)]
         self.asleep.clear()
         seconds = 0.0
         for phase in phases:
-            busy = [0.0] * len(self._waiting)
+            busy = [0.0] * len(self._there)
             for piece in phase.slices:
-                heapq.heapreplace(busy, busy[0] + self._run.engine.reschedule_cost * piece())
+                heapq.heapreplace(busy, busy[0] + cost * piece())
             seconds += max(busy)
-        self._over = self._run.clock.now() + seconds
-        self._charge(seconds * len(self._waiting))
-        self._run.at(self._over, self._end)
-
-    def _charge(self, seconds: float) -> None:
-        overhead = self._run.runtime.overhead
-        overhead.scheduler += seconds
-        overhead.rescheduling += seconds
+        self._run.at(now + seconds, self._end)
 
     def _end(self) -> None:
-        waiting, self._waiting, self._over = self._waiting, [], None
-        self._run.runtime.rescheduled(self._run.clock.now())
-        for go_on in waiting:
+        there, self._there, self._under_way = self._there, [], False
+        now, overhead = self._run.clock.now(), self._run.runtime.overhead
+        for since, _ in there:
+            overhead.scheduler += now - since
+            overhead.rescheduling += now - since
+        self._run.runtime.rescheduled(now)
+        for _, go_on in there:
             go_on()

@@ -52,6 +52,7 @@ def _status(run: _Run) -> dict[str, Any]:
             "workers": report.workers,
             "step": run.position.step,
             "queries": queries,
+            "problems": report.problems,
         }
 
 
