@@ -228,7 +228,10 @@ def test_measurements_that_cost_something_are_asked_for_with_the_feature() -> No
     assert made.needs == set()
     assert made.boxes[0].head_latency == made.boxes[0].queued_bytes == 0.0
     made.begin(0.0)
-    assert made.needs == {"latency", "bytes"}
+    assert made.needs == {"head", "bytes"}
+    assert made.boxes[0].mean_latency == 0.0
+    made.begin(0.0)
+    assert made.needs == {"head", "latency", "bytes"}
 
 
 # --- mistakes -----------------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ def test_a_feature_that_reads_itself_of_its_own_box_is_told_when_it_is_asked_for
         ({"name": "cost"}, lambda box: 1, "one of Headgate's own"),
         ({"name": "worker"}, lambda box: 1, "every box has that already"),
         ({"name": None}, lambda box: 1, "give the function a name"),
-        ({"needs": "luck"}, lambda box: 1, "use 'latency' or 'bytes'"),
+        ({"needs": "luck"}, lambda box: 1, "use one of bytes, head, latency"),
         ({}, lambda box: box.downstream_cost, "reads 'downstream_cost', which depends on 'downstream'"),
         ({}, lambda box: box.age, "reads 'age', which depends on 'time'"),
         ({"depends_on": "constant"}, lambda box: box.cost, "reads 'cost', which depends on 'own'"),

@@ -297,9 +297,9 @@ def test_workers_share_the_load_and_boxes_stay_where_they_are() -> None:
 def test_it_needs_only_what_its_functions_ask_for() -> None:
     for prioritize, needs in (
         ("queue_size", set()),
-        ("fcfs", {"latency"}),
+        ("fcfs", {"head"}),
         (lambda box: box.queued_bytes, {"bytes"}),
-        ("chain", {"latency", "bytes"}),
+        ("chain", {"head", "bytes"}),
     ):
         policy = policies.haren(everyone_to(0), prioritize)
         Stage(policy, 2)

@@ -192,7 +192,7 @@ class LiveNetwork:
         full = NOBODY
         if inbox.rows >= inbox.capacity:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
-        queue = inbox.measure("latency" in self.needs, full)
+        queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
         if live.buckets is not None:
             if not self.has_place(live):
                 queue.tuples = 0

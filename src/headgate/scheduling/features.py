@@ -24,6 +24,7 @@ BESIDES = ("downstream", "upstream")
 """Kinds whose functions are given other boxes too."""
 TREMBLE = 0.05
 """Measured costs and selectivities always move a little; by less than this share, nothing follows from it."""
+MEASUREMENTS = frozenset({"head", "latency", "bytes"})
 BOX_HAS = frozenset(
     {"name", "number", "entry", "queries", "upstream", "downstream", "worker", "last_worker", "last_run"}
     | {"now", "per_second"}
@@ -103,7 +104,7 @@ def feature(
     The function takes a box and returns a value; one that depends on "downstream" or "upstream" takes the
     boxes next to it there as well: ``def ahead(box, downstream): return box.cost + sum(b.ahead for b in
     downstream)``.  It must read other features in its own lines, as attributes of boxes.  ``needs``: a
-    measurement to take for it, "latency" or "bytes".
+    measurement to take for it: "head" (arrival of the oldest tuple), "latency" (of all) or "bytes".
     """
 
     def define(function: Function) -> Function:
@@ -123,8 +124,10 @@ def _define(made: Feature) -> None:
         raise PipelineError(
             f"{what}: depends_on={made.depends_on!r}: use one of {', '.join(map(repr, KINDS))}."
         )
-    if made.needs - {"latency", "bytes"}:
-        raise PipelineError(f"{what}: needs={next(iter(made.needs))!r}: use 'latency' or 'bytes'.")
+    if made.needs - MEASUREMENTS:
+        raise PipelineError(
+            f"{what}: needs={next(iter(made.needs))!r}: use one of {', '.join(sorted(MEASUREMENTS))}."
+        )
     if made.name in BOX_HAS:
         raise PipelineError(f"{what}: every box has that already; take another name.")
     before = _FEATURES.get(made.name)
@@ -260,13 +263,13 @@ def queued_bytes(box: BoxView) -> float:
     return box.entry.queue.tuples * box.entry.tuple_bytes
 
 
-@ship(needs="latency")
+@ship(needs="head")
 def head_arrival(box: BoxView) -> float:
     """When the oldest waiting tuple arrived, in seconds of the run; infinite if none waits."""
     return box.entry.queue.oldest if box.entry.queue.tuples else math.inf
 
 
-@ship("time", needs="latency")
+@ship("time", needs="head")
 def head_latency(box: BoxView) -> float:
     """Seconds since the oldest waiting tuple arrived; 0 if none waits."""
     return box.now - box.entry.queue.oldest if box.entry.queue.tuples else 0.0

@@ -34,7 +34,7 @@ class QueueState:
 
     ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and
     ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured only for
-    policies that need ``"latency"``.
+    policies that need ``"latency"``, ``oldest`` also for those that need ``"head"``.
     """
 
     tuples: int
@@ -182,8 +182,8 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` and ``"bytes"`` of queued
-    tuples.  May grow when it has started or rescheduled."""
+    """Measurements that cost something and that this policy uses: of queued tuples ``"latency"``, or only
+    that of the ``"head"``, and ``"bytes"``.  They may grow when it has started or rescheduled."""
     assigns = False
     """It says which worker runs which box, so all of its workers must work."""
     problems: Sequence[str] = ()

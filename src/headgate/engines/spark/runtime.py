@@ -75,7 +75,7 @@ class SparkRuntime(Planner, Scheduled):
         self.start_policy(workers, seed)
 
     def measure_for(self, needs: frozenset[str]) -> None:
-        self.latency = "latency" in needs
+        self.latency = "latency" in needs or "head" in needs
 
     # --- events -------------------------------------------------------------------------------------
 
