@@ -15,7 +15,7 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/spark.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/spark.md", "docs/haren.md"])
 def test_the_examples_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,7 +42,7 @@ def test_the_examples_of_a_page_run(
 
 def test_every_module_of_the_docs_exists() -> None:
     """Paths that the pages name are there."""
-    for page in ("README.md", "docs/architecture.md", "docs/spark.md"):
+    for page in ("README.md", "docs/architecture.md", "docs/spark.md", "docs/haren.md"):
         text = (ROOT / page).read_text()
         for path in re.findall(r"`((?:engines|graph|scheduling)/[a-z_/]+\.py)`", text):
             assert (ROOT / "src" / "headgate" / path).exists(), path
