@@ -193,9 +193,6 @@ def test_a_feature_of_both_directions_follows_every_change() -> None:
     made = table(chain(4))
     assert made.boxes[3].whole == 0
     made.boxes[1].entry.calls = 5
-    # What the own features say has changed: here the function reads the entry, so one must be asked for.
-    assert made.boxes[1].queue_length == 0
-    made.boxes[1].entry.queue = QueueState(4)
     refresh(made, {1})
     assert [box.whole for box in made.boxes[2:]] == [5, 5]
 

@@ -271,12 +271,15 @@ def test_priorities_follow_the_features_at_the_next_task() -> None:
 
 
 def test_only_what_was_touched_is_looked_at_again() -> None:
-    for assign, looked_at in ((lambda box, workers: box.number % 2, [3, 0]), (policies.balanced, [25, 25])):
+    for assign, looked_at in (
+        (lambda box, workers: box.number % 2, [3, 0]),
+        (lambda box, workers: int(box.age) + box.number % 2, [25, 25]),
+    ):
         stage = Stage(policies.haren(assign, "queue_size"), 50, workers=2)
         for box in (0, 2, 4):
             stage.queue(box, 5)
         stage.period_over(0.1)
-        # The load, by which boxes are given to workers, changes with time.
+        # The age of every box changes with time.
         assert [own() for own in stage.phases[0].slices] == looked_at
 
 
@@ -476,3 +479,21 @@ def test_compositions_of_nothing_known_are_refused() -> None:
 def test_a_policy_that_gives_boxes_to_workers_cannot_send_some_to_sleep() -> None:
     with pytest.raises(PipelineError, match="gives boxes to workers itself"):
         policies.elastic("fcfs")
+
+
+def test_boxes_that_follow_each_other_stay_together() -> None:
+    """Four chains of two: each on one worker, and the workers have about the same to do."""
+    boxes = []
+    for chain in range(4):
+        first = 2 * chain
+        boxes.append(BoxEntry(f"a{chain}", 1, (), (first + 1,), ("q",), 1e-3, 1))
+        boxes.append(BoxEntry(f"b{chain}", 1, (first,), (), ("q",), 1e-3))
+    stage = Stage(policies.haren(policies.together), boxes, workers=2)
+    for box in range(8):
+        stage.queue(box, 10)
+    stage.period_over(0.1)
+    stage.queue(0, 10)
+    stage.period_over(0.2)
+    owners = [box.worker for box in stage.policy.table.boxes]
+    assert owners[::2] == owners[1::2]
+    assert sorted(owners) == [0] * 4 + [1] * 4

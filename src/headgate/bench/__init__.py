@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import backlog, memory, ordered, overhead, spark_many
+from headgate.bench import backlog, haren, memory, ordered, overhead, spark_many
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -15,6 +15,7 @@ BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
     "memory": memory.run,
     "ordered": ordered.run,
+    "haren": haren.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
 }

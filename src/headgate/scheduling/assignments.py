@@ -24,10 +24,15 @@ class Worker:
     @property
     def load(self) -> float:
         """The loads of its boxes together."""
-        for box in self.boxes[self._counted :]:
-            self._load += box.load
-        self._counted = len(self.boxes)
+        if self._counted < len(self.boxes):
+            self._load += sum([float(box.load) for box in self.boxes[self._counted :]])
+            self._counted = len(self.boxes)
         return self._load
+
+    @property
+    def ahead(self) -> float:
+        """The loads of its boxes and of all that continue them, given or not."""
+        return sum([float(box.downstream_load) for box in self.boxes if not box.upstream])
 
     def __index__(self) -> int:
         return self.number
@@ -41,6 +46,8 @@ class Workers(list[Worker]):
 
     def __init__(self, count: int, boxes: Sequence[BoxView]) -> None:
         super().__init__(map(Worker, range(count)))
+        self.given: dict[int, Worker] = {}
+        """By the number of a box, the worker that it was given to in this task."""
         self._all = boxes
         self._fair: float | None = None
 
@@ -48,7 +55,7 @@ class Workers(list[Worker]):
     def fair(self) -> float:
         """The load that each would have if all had the same."""
         if self._fair is None:
-            self._fair = sum([box.load for box in self._all]) / len(self)
+            self._fair = sum([float(box.load) for box in self._all]) / len(self)
         return self._fair
 
 
@@ -62,3 +69,13 @@ def balanced(box: BoxView, workers: Workers) -> Worker:
     if len(workers) == 1 or stays.load + box.load <= (1 + SLACK) * workers.fair:
         return stays
     return min(workers, key=lambda worker: worker.load)
+
+
+def together(box: BoxView, workers: Workers) -> Worker:
+    """With the box before it, so that a tuple waits for one worker only; a chain's first as ``balanced``."""
+    if box.upstream:
+        return workers.given[box.upstream[0].number]
+    stays = workers[box.worker]
+    if len(workers) == 1 or stays.ahead + box.downstream_load <= (1 + SLACK) * workers.fair:
+        return stays
+    return min(workers, key=lambda worker: worker.ahead)

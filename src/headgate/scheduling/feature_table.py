@@ -77,9 +77,12 @@ class FeatureTable:
         self._after = [_reach(box, "downstream") for box in self.boxes]
         self._asked: dict[str, Feature] = {}
         self._sorted = 0
-        self._own: list[Feature] = []
-        self._timed: list[Feature] = []
+        self._own: list[tuple[Feature, bool]] = []
+        """With each, whether dependent ones follow from it."""
+        self._timed: list[tuple[Feature, bool]] = []
         self._dependent: list[tuple[Feature, frozenset[str]]] = []
+        self._any_change = False
+        """Some dependent feature may follow from whatever happens to a box."""
         self._marked = [False] * len(self.boxes)
         """Boxes of which an own feature has changed since dependent ones were refreshed."""
 
@@ -103,13 +106,20 @@ class FeatureTable:
         made = sorted(self._asked.values(), key=features.depth)
         self._sorted = len(made)
         self.needs = {need for each in made for need in each.needs}
-        self._own = [each for each in made if each.depends_on == "own"]
-        self._timed = [each for each in made if each.depends_on == "time"]
-        self._dependent = [(each, features.reach(each)) for each in made if each.depends_on in BESIDES]
+        dependent = [each for each in made if each.depends_on in BESIDES]
+        if all(each.shipped for each in dependent):
+            followed = {name for each in dependent for name in features.follows_from(each)}
+        else:  # a function of the user's may read more than its own lines show
+            followed = set(self._asked)
+        self._own = [(each, each.name in followed) for each in made if each.depends_on == "own"]
+        self._timed = [(each, False) for each in made if each.depends_on == "time"]
+        self._dependent = [(each, features.reach(each)) for each in dependent]
+        self._any_change = any(map(features.looks_past_features, dependent))
 
     def _value(self, box: BoxView, feature: Feature) -> Any:
         try:
-            return feature.value(box)
+            # Called for most boxes in every task: the usual case goes straight to the function.
+            return feature.value(box) if feature.depends_on in BESIDES else feature.function(box)
         except HeadgateError:
             raise
         except RecursionError:
@@ -124,12 +134,11 @@ class FeatureTable:
     # --- refreshing -----------------------------------------------------------------------------------
 
     def refresh_own(self, touched: Iterable[int]) -> int:
-        """Independent features of boxes that ran or whose queues changed; marks those that have changed."""
+        """Independent features of boxes that ran or whose queues changed; marks those that others follow."""
         count = 0
         for number in touched:
-            box = self.boxes[number]
             count += 1
-            if self._renew(box, self._own):
+            if self._renew(self.boxes[number], self._own) or self._any_change:
                 self._marked[number] = True
         return count
 
@@ -143,15 +152,16 @@ class FeatureTable:
             count += 1
         return count
 
-    def _renew(self, box: BoxView, kept: Sequence[Feature]) -> bool:
+    def _renew(self, box: BoxView, kept: Sequence[tuple[Feature, bool]]) -> bool:
+        """Compute again what a box has; whether something changed that others follow."""
         held, changed = box.__dict__, False
-        for feature in kept:
+        for feature, followed in kept:
             name = feature.name
             if name in held:
                 value = self._value(box, feature)
-                if not feature.same(held[name], value):
+                if held[name] != value and not (feature.tolerance and feature.same(held[name], value)):
                     held[name] = value
-                    changed = True
+                    changed = changed or followed
         return changed
 
     def refresh_dependent(self) -> int:
@@ -162,7 +172,7 @@ class FeatureTable:
             numbers = self._may_have_changed(changed, kinds)
             # Boxes stand in topological order: what a feature reads of its neighbours is there before it.
             for number in sorted(numbers, reverse=feature.depends_on == "downstream"):
-                self._renew(self.boxes[number], (feature,))
+                self._renew(self.boxes[number], ((feature, False),))
                 count += 1
         for number in changed:
             self._marked[number] = False

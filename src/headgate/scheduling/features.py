@@ -204,6 +204,17 @@ def _names(code: Any) -> Iterator[str]:
             yield from _names(constant)
 
 
+def looks_past_features(made: Feature) -> bool:
+    """Whether a feature reads what the engine measured, so that whatever happens to a box may change it."""
+    return not made.shipped and "entry" in _names(getattr(made.function, "__code__", None))
+
+
+def follows_from(made: Feature) -> set[str]:
+    """Names of all features that a feature's value follows from."""
+    found = reads(made) - {made.name}
+    return found.union(*[follows_from(_FEATURES[name]) for name in found])
+
+
 def depth(made: Feature) -> int:
     """How many others must be computed before a feature, one after the other."""
     return 1 + max((depth(_FEATURES[name]) for name in reads(made) - {made.name}), default=0)
@@ -293,10 +304,18 @@ def output_rate(box: BoxView) -> float:
     return box.per_second("output_rate", box.entry.tuples_out)
 
 
-@ship("time")
+@ship()
 def load(box: BoxView) -> float:
-    """Seconds of work that a second brings, and that waits."""
-    return float(box.cost * (box.arrival_rate + box.queue_length))
+    """Seconds of work that waits, and that a second brought since it was last looked at."""
+    waiting = box.entry.queue.tuples
+    return float(box.cost * (waiting + box.per_second("load", box.entry.tuples_in + waiting)))
+
+
+@ship("downstream")
+def downstream_load(box: BoxView, downstream: list[BoxView]) -> float:
+    """Its load and that of all boxes that continue it."""
+    following = [down.downstream_load for down in downstream if down.upstream[0] is box]
+    return float(box.load + sum(following))
 
 
 @ship("time")

@@ -22,7 +22,7 @@ import random
 from collections.abc import Sequence
 
 from headgate.errors import HeadgateError, PipelineError
-from headgate.scheduling.assignments import Assign, Workers, balanced
+from headgate.scheduling.assignments import Assign, Worker, Workers, balanced
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.feature_table import BoxView, FeatureTable, FunctionFailed
 from headgate.scheduling.interface import (
@@ -361,20 +361,25 @@ class _Draft:
                 raise
             except Exception as error:
                 raise _raised("assign", function, box, error) from error
-            try:
-                number = operator.index(given)
-            except TypeError:
-                number = -1
-            if not 0 <= number < len(workers):
-                raise Wrong(
-                    "assign",
-                    f"{_called('assign', function)} gave box '{box.name}' to worker {given!r}; there are "
-                    f"0 to {len(workers) - 1}.",
-                )
-            self.owner[box.number] = number
-            workers[number].boxes.append(box)
+            worker_given = given if type(given) is Worker else self._worker(box, given, workers)
+            self.owner[box.number] = worker_given.number
+            worker_given.boxes.append(box)
+            workers.given[box.number] = worker_given
         self.order = [[box.number for box in worker.boxes] for worker in workers]
         return len(boxes)
+
+    def _worker(self, box: BoxView, given: object, workers: Workers) -> Worker:
+        try:
+            number = operator.index(given)  # type: ignore[arg-type]
+        except TypeError:
+            number = -1
+        if not 0 <= number < len(workers):
+            raise Wrong(
+                "assign",
+                f"{_called('assign', self.policy.assign)} gave box '{box.name}' to worker {given!r}; there "
+                f"are 0 to {len(workers) - 1}.",
+            )
+        return workers[number]
 
     def sort(self, worker: int) -> int:
         """T_S, priorities of a worker's boxes, and their order."""

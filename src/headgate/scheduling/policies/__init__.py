@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from headgate.errors import PipelineError, nearest
-from headgate.scheduling.assignments import Assign, balanced
+from headgate.scheduling.assignments import Assign, balanced, together
 from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.haren import PERIOD as SCHEDULING_PERIOD
 from headgate.scheduling.haren import Haren
@@ -46,6 +46,7 @@ __all__ = [
     "names",
     "reverse",
     "then",
+    "together",
 ]
 
 DEFAULT = "lp"

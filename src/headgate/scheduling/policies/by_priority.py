@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.scheduling.assignments import together
 from headgate.scheduling.haren import Haren
 from headgate.scheduling.priorities import Prioritize, by_class, chain, fcfs, highest_rate, queue_size
 
@@ -82,7 +83,8 @@ class MultiClass(Haren):
     """Queries of a higher class first (``to(…, query_class=1)``), and a policy of its own per class.
 
     Unless others are given, the highest class is served for maximum latency (``fcfs``) and all others for
-    mean latency (``highest_rate``), as in Haren's evaluation 3.
+    mean latency (``highest_rate``), as in Haren's evaluation 3.  Boxes that follow each other stay with one
+    worker: a tuple of the highest class then waits for one call of a lower one at most.
     """
 
     name = "multi_class"
@@ -95,6 +97,7 @@ class MultiClass(Haren):
         **options: Any,
     ) -> None:
         self._classes, self._otherwise = classes, otherwise
+        options.setdefault("assign", together)
         super().__init__(prioritize=by_class(classes or {}, otherwise=otherwise), **options)
 
     def begin(self) -> None:
