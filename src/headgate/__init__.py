@@ -21,6 +21,7 @@ from headgate.errors import HeadgateError
 from headgate.graph.qos import QoS
 from headgate.graph.windows import session, sliding, tumbling
 from headgate.scheduling import policies, trains
+from headgate.scheduling.features import feature
 
 __all__ = [
     "App",
@@ -34,6 +35,7 @@ __all__ = [
     "Stream",
     "Threads",
     "WindowedStream",
+    "feature",
     "from_batches",
     "from_files",
     "from_kafka",

@@ -24,7 +24,7 @@ from headgate.engines.live_network import LiveNetwork
 from headgate.engines.runtime import QUEUE_PACKETS, Runtime
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
-from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Run, Wake
+from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 
@@ -350,6 +350,7 @@ def test_workers_without_work_sleep(ends: Ends, policy: str) -> None:
     decisions: Sequence[Decision] = [d for _, made in recorder.log for d in made]
     plans = sum(isinstance(d, Run) for d in decisions)
     woken = sum(len(d.workers) for d in decisions if isinstance(d, Wake))
+    woken += sum(report.workers for d in decisions if isinstance(d, Reschedule))
     assert asked <= report.workers + plans + woken
     assert plans <= 10, "5 tuples through one box are at most 5 calls, and some that came too late"
     assert values(found) == list(range(5))

@@ -114,7 +114,7 @@ def test_the_choice_is_the_best_by_looking_at_every_box_at_every_decision(
 def ask(
     policy: BucketedPriorityTuple, catalog: Catalog, now: float, decision: int, called: list[int]
 ) -> bool:
-    """Whether it decides something; what it chooses is the best of all that can run, or has waited longest."""
+    """Whether it decides; what it chooses is the best of all that can run, or has waited longest."""
     catalog.apply(Idle(now, 0))
     decided = policy.handle(Idle(now, 0))
     places = [place for place in range(len(catalog.boxes)) if catalog.can_run(place)]

@@ -150,7 +150,7 @@ def test_a_run_in_virtual_time_finds_where_a_tuple_costs_least(monkeypatch: pyte
     report = numbers(1_000_000, out).run(hg.Simulated(workers=1, packet_rows="auto"), "round_robin")
     assert out == fixed
     assert before.packet_rows == 256
-    assert report.policy == "tuned(round_robin)"
+    assert report.policy == "packets(round_robin)"
     assert report.packet_rows in (best // 2, best, 2 * best)
     assert report.seconds < 0.7 * before.seconds
 
@@ -184,7 +184,7 @@ def test_a_run_on_threads_may_change_its_packets(ends: Callable[[Callable[[], An
 def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
     out: list[Any] = []
     report = ends(lambda: numbers(100_000, out).run(hg.Threads(workers=2, packet_rows="auto")))
-    assert report.policy == "tuned(lp)"
+    assert report.policy == "packets(lp)"
     assert len(out) == 2_000
     assert report.packet_rows > 0
 

@@ -82,6 +82,7 @@ class App:
         keep: str | None,
         start: str | int = "earliest",
         importance: str | None = None,
+        query_class: int = 0,
     ) -> None:
         """Let a query leave; streams call this."""
         if not isinstance(name, str) or not name:
@@ -107,8 +108,12 @@ class App:
             )
         if importance is not None:
             check_importance(name, importance, tuple(port))
+        if not isinstance(query_class, int) or isinstance(query_class, bool):
+            raise PipelineError(
+                f"query '{name}': query_class={query_class!r}: it must be a whole number; higher goes first."
+            )
         self._refuse_loop(name, port, sink)
-        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start, importance))
+        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start, importance, query_class))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises to ``sink`` instead of failing their queries.

@@ -14,6 +14,7 @@ from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
 from headgate.scheduling import policies
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Changed, Decision, Event, Finished, Idle, Policy, Spawned, Started
 
@@ -147,25 +148,7 @@ def run_on(engine: str) -> Callable[[App, str | Policy], Report]:
 # --- policies that watch another one ------------------------------------------------------------------------
 
 
-class Watching(Policy):
-    """Passes everything on to another policy."""
-
-    def __init__(self, policy: str | Policy) -> None:
-        self.inner = policies.get(policy)
-        self.name = self.inner.name
-        self.needs = self.inner.needs
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.inner.workers(boxes, requested)
-
-    def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
-        return self.inner.start(catalog, workers, seed)
-
-    def handle(self, event: Event) -> Sequence[Decision]:
-        return self.inner.handle(event)
-
-
-class Memory(Watching):
+class Memory(Around):
     """Writes down how many tuples there are: queued, of a call until it is over, and results.
 
     A result counts until its superbox is over: the paper's rate of freeing memory takes no output box for
@@ -173,7 +156,7 @@ class Memory(Watching):
     """
 
     def __init__(self, policy: str | Policy) -> None:
-        super().__init__(policy)
+        super().__init__(policies.get(policy))
         self.times: list[float] = []
         self.tuples: list[int] = []
         """Without the results."""
@@ -218,11 +201,11 @@ class Memory(Watching):
         return self.tuples[place] + self.results[place] if place >= 0 else 0
 
 
-class Timed(Watching):
+class Timed(Around):
     """Measures what deciding takes: this thread's time in the policy, all events since the last plan."""
 
     def __init__(self, policy: str | Policy) -> None:
-        super().__init__(policy)
+        super().__init__(policies.get(policy))
         self._seconds = 0.0
 
     def handle(self, event: Event) -> Sequence[Decision]:

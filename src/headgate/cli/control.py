@@ -54,6 +54,8 @@ def status(
                 soft_wrap=True,
                 highlight=False,
             )
+    for problem in answer.get("problems", ()):
+        console.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True, highlight=False)
     failed = [one["name"] for one in answer["queries"] if one["state"] == "failed"]
     if failed:
         console.print(

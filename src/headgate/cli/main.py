@@ -71,6 +71,8 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
             errors.print(
                 f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
             )
+    for problem in report.problems:
+        errors.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True)
     return report
 
 

@@ -95,11 +95,21 @@ class Inbox:
     def full(self, arrow: int) -> bool:
         return self.room(arrow) <= 0
 
-    def measure(self, latency: bool, full: frozenset[int]) -> QueueState:
-        """The queue as the policy sees it; ages only if asked for, as they cost a pass over order keys."""
+    def heads(self) -> list[Packet]:
+        """The first packet of every arrow that has one."""
+        raise NotImplementedError
+
+    def measure(self, latency: bool, full: frozenset[int], head: bool = False) -> QueueState:
+        """The queue as the policy sees it; ages only if asked for, as they cost a pass over order keys.
+
+        ``head``: only the oldest, which is among the first, since tuples travel in the order of admission.
+        """
         available = self.available()
-        if not latency or not available:
+        if not available or not (latency or head):
             return QueueState(available, full)
+        if not latency:
+            firsts = [packet.order.arrivals for packet in self.heads()]
+            return QueueState(available, full, min([a if isinstance(a, float) else a.min() for a in firsts]))
         oldest, total, rows = np.inf, 0.0, 0
         for packet in self.packets():
             if not len(packet):
@@ -171,6 +181,9 @@ class Fifo(Inbox):
 
     def ready(self) -> list[Packet]:
         return self.packets()
+
+    def heads(self) -> list[Packet]:
+        return [self._packets[0]] if self._packets else []
 
     def first_serial(self) -> int | None:
         return self._packets[0].order.first_serial if self._packets else None
@@ -304,6 +317,12 @@ class Merge(Inbox):
 
     def ready(self) -> list[Packet]:
         return [packet for arrow in self._arrows for packet in arrow.ready.packets()]
+
+    def heads(self) -> list[Packet]:
+        found = []
+        for arrow in self._arrows:
+            found += arrow.ready.heads() or ([arrow.waiting[0]] if arrow.waiting else [])
+        return found
 
     def first_serial(self) -> int | None:
         firsts = []

@@ -18,6 +18,7 @@ from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.states import Task
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class LiveBox:
     state: Any
     task: Task
     inbox: Inbox = field(init=False)
+    entry: BoxEntry = field(init=False)
+    """What the policy knows of it."""
     targets: list[list[Target]] = field(default_factory=list)
     first: bool = False
     """Fed by a source."""

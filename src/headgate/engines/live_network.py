@@ -33,7 +33,6 @@ class LiveNetwork:
         lanes: int,
         packet_rows: int,
         queue_rows: int,
-        latency: bool,
         reorder: str,
         prepare: Callable[[Operator], Operator],
     ) -> None:
@@ -45,7 +44,8 @@ class LiveNetwork:
         self.sources_ended = False
         self._packet_rows = packet_rows
         self._queue_rows = queue_rows
-        self._latency = latency
+        self.needs: frozenset[str] = frozenset()
+        """Measurements that the policy uses and that cost something."""
         self.boxes = [self._box(place, box, lanes, prepare) for place, box in enumerate(network.boxes)]
         self.outputs = [
             LiveOutput(place, o, self._inbox((o.port,)), QueryReport(o.name, has_qos=o.qos is not None))
@@ -118,7 +118,7 @@ class LiveNetwork:
         return sorted(found)
 
     def entry(self, live: LiveBox) -> BoxEntry:
-        return BoxEntry(
+        live.entry = BoxEntry(
             live.box.name,
             live.task.lanes,
             tuple(self.network.upstream[live.place]),
@@ -135,7 +135,10 @@ class LiveNetwork:
                 ]
             ),
             stated_selectivity=live.operator.selectivity,
+            outlets=self.network.outlets[live.place],
+            query_class=self.network.classes[live.place],
         )
+        return live.entry
 
     # --- packets ------------------------------------------------------------------------------------
 
@@ -194,6 +197,8 @@ class LiveNetwork:
                 return
         if times is not None and isinstance(target, LiveOutput) and isinstance(target.inbox, Fifo):
             target.times[id(packet)] = times
+        elif "bytes" in self.needs and isinstance(target, LiveBox):
+            target.entry.tuple_bytes = packet.batch.nbytes / len(packet)
         target.inbox.put(arrow, packet)
 
     def has_place(self, live: LiveBox) -> bool:
@@ -207,7 +212,7 @@ class LiveNetwork:
         full = NOBODY
         if inbox.rows >= inbox.capacity:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
-        queue = inbox.measure(self._latency, full)
+        queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
         if live.buckets is not None:
             if not self.has_place(live):
                 queue.tuples = 0

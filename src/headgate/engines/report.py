@@ -172,6 +172,8 @@ class Overhead:
     """No overhead: workers with nothing to do."""
     feeder: float = 0.0
     """Not the workers' time: admitting tuples and the policy's timers, with what they made it decide."""
+    rescheduling: float = 0.0
+    """Part of the scheduler's: periodic scheduling tasks, and workers waiting for each other in them."""
 
     @property
     def total(self) -> float:
@@ -244,6 +246,8 @@ class Report:
     """On threads: what was allocated for packets."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
+    problems: list[str] = field(default_factory=list)
+    """What went wrong in the policy itself, each problem once; the queries went on."""
 
     @property
     def busy(self) -> float:

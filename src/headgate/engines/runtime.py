@@ -89,7 +89,6 @@ class Runtime(Scheduled):
             lanes=workers,
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
-            latency="latency" in policy.needs,
             reorder=reorder,
             prepare=prepare,
         )
@@ -112,6 +111,9 @@ class Runtime(Scheduled):
         self.catalog.topology = topology or flat(workers)
         self.catalog.cores = self.catalog.topology.placed(workers)
         self.start_policy(workers, seed)
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        self.live.needs = needs
 
     @property
     def sources_ended(self) -> bool:
@@ -635,6 +637,7 @@ class Runtime(Scheduled):
             trace=self.trace,
             ring_full=self.ring_full.load(),
             packet_rows=self._packet_rows,
+            problems=list(self.policy.problems),
         )
 
 

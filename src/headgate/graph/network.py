@@ -68,6 +68,8 @@ class Output:
     """Where a query begins that joins an application under way: "earliest", "now" or a serial."""
     importance: str | None = None
     """What a tuple is worth to the query if some must be dropped, as an expression; None: all the same."""
+    query_class: int = 0
+    """Queries of a higher class go first, where the policy knows classes."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -189,6 +191,18 @@ class Network:
     def queries_of(self) -> list[tuple[str, ...]]:
         """For every box, the queries that it works for."""
         return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """For every box, the highest class of the queries that it works for."""
+        of = {output.name: output.query_class for output in self.outputs}
+        return [max((of[query] for query in queries), default=0) for queries in self.queries_of]
+
+    @cached_property
+    def outlets(self) -> list[int]:
+        """For every box, how many queries take its results as they are."""
+        taken = Counter(arrow.node for output in self.outputs for arrow in output.port)
+        return [taken[box] for box in self.boxes]
 
     def sources_of(self, port: Port) -> set[Source]:
         """The sources whose tuples can reach a port."""

@@ -57,8 +57,12 @@ class BoxEntry:
     importance: bool | None = None
     """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
     tuple_bytes: float = 1.0
-    """About how large a tuple of its queue is."""
+    """About how large a tuple of its queue is; measured only for policies that need ``"bytes"``."""
     stated_selectivity: float | None = None
+    outlets: int = 0
+    """Queries that take its results as they are."""
+    query_class: int = 0
+    """The highest class of the queries that it works for."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0

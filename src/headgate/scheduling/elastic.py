@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import (
@@ -28,7 +29,7 @@ MARGIN = 0.05
 _TIMER = "elastic"
 
 
-class Elastic(Policy):
+class Elastic(Around):
     """Another policy with as many of the workers as serve it best; the others sleep."""
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
@@ -37,15 +38,14 @@ class Elastic(Policy):
                 f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
                 "a share below 1."
             )
-        self.policy = policy
-        self.name = f"elastic({policy.name})"
-        self.needs = policy.needs
-        self.pins = policy.pins
+        if policy.assigns:
+            raise PipelineError(
+                f"elastic('{policy.name}'): that policy gives boxes to workers itself, so none may sleep; "
+                "use one that does not, or fewer workers."
+            )
+        super().__init__(policy, "elastic")
         self.period = period
         self.margin = margin
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         start = max(1, workers // 2)

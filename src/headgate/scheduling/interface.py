@@ -6,6 +6,7 @@ decision may use.  ``handle`` answers with decisions, which the engine carries o
 - may keep any state of its own and read the catalog, which holds all events so far;
 - may run a plan on the worker that is idle, leave it parked, wake parked workers, set timers, and have
   tuples dropped;
+- may reschedule: have its own work done in phases by all workers, at a barrier that the engine holds;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
 Events and decisions are plain records, made for every box call: not frozen, which would triple their
@@ -18,8 +19,8 @@ skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.scheduling.trains import Train
@@ -34,7 +35,7 @@ class QueueState:
 
     ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and
     ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured only for
-    policies that need ``"latency"``.
+    policies that need ``"latency"``, ``oldest`` also for those that need ``"head"``.
     """
 
     tuples: int
@@ -121,7 +122,14 @@ class Arrived:
     newest: float
 
 
-Event = Spawned | Started | Finished | Idle | Timer | Changed | Arrived
+@dataclass(slots=True)
+class Rescheduled:
+    """All phases of a ``Reschedule`` are over; whoever took part, or sleeps no longer, asks for work next."""
+
+    time: float
+
+
+Event = Spawned | Started | Finished | Idle | Timer | Changed | Arrived | Rescheduled
 
 
 @dataclass(slots=True)
@@ -177,7 +185,30 @@ class SetPacketRows:
     rows: int
 
 
-Decision = Run | Wake | SetTimer | Shed | SetPacketRows
+@dataclass(slots=True)
+class Phase:
+    """Part of a scheduling task: slices that workers share, or a single one.
+
+    A slice writes nothing that another slice of its phase reads or writes, blocks on nothing, and returns the
+    number of boxes it dealt with, for which simulation charges.  Events may be handled meanwhile.
+    """
+
+    name: str
+    slices: tuple[Callable[[], int], ...] = field(compare=False)
+
+
+@dataclass(slots=True)
+class Reschedule:
+    """Carry these phases out, one after the other, by the workers that are not inside a call; wake sleepers.
+
+    Each phase begins when the one before is over, and nobody begins a call until ``Rescheduled`` was handled.
+    Workers inside calls are not waited for: the others do their slices.
+    """
+
+    phases: tuple[Phase, ...]
+
+
+Decision = Run | Wake | SetTimer | Shed | SetPacketRows | Reschedule
 
 
 class Policy:
@@ -185,10 +216,15 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples, and the
-    ``"arrivals"`` of tuples from sources."""
+    """Measurements that cost something and that this policy uses: of queued tuples ``"latency"``, or only
+    that of the ``"head"``, and ``"bytes"``; of sources ``"arrivals"``.  They may grow when it has started or
+    rescheduled."""
     pins = False
     """Whether workers stay on the cores of their groups (``catalog.topology``)."""
+    assigns = False
+    """It says which worker runs which box, so all of its workers must work."""
+    problems: Sequence[str] = ()
+    """What the report should tell people about the policy itself, each problem once."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import Decision, Event, Finished, Policy, SetPacketRows, SetTimer, Timer
@@ -21,7 +22,7 @@ DOUBLINGS = 3
 _TIMER = "packet size"
 
 
-class PacketTuner(Policy):
+class PacketTuner(Around):
     """Another policy, on packets of the size that serves it best; ``rows`` to begin with."""
 
     def __init__(self, policy: Policy, rows: int, period: float = PERIOD, margin: float = MARGIN) -> None:
@@ -30,17 +31,11 @@ class PacketTuner(Policy):
                 f"PacketTuner(rows={rows}, period={period:g}, margin={margin:g}): rows and period must be "
                 "positive, and the margin a share below 1."
             )
-        self.policy = policy
-        self.name = f"tuned({policy.name})"
-        self.needs = policy.needs
-        self.pins = policy.pins
+        super().__init__(policy, "packets")
         self.rows = self._first_rows = rows
         """Rows of a packet now."""
         self.period = period
         self.margin = margin
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self.rows = self._first_rows

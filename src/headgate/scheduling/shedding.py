@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Arrived, Decision, Event, Policy, SetTimer, Shed, Timer
 from headgate.scheduling.monitor import Monitor
@@ -39,8 +40,10 @@ EQUAL = 0.25
 _TIMER = "shedding"
 
 
-class Shedding(Policy):
+class Shedding(Around):
     """Another policy, and tuples dropped while there are more than it can process in time."""
+
+    more = frozenset({"latency", "arrivals"})
 
     def __init__(
         self, policy: Policy, strategy: str = "random", period: float = PERIOD, latency: float = LATENCY
@@ -51,15 +54,10 @@ class Shedding(Policy):
             raise PipelineError(
                 f"shedding(period={period:g}, latency={latency:g}): both must be seconds, more than 0."
             )
-        self.policy = policy
-        self.name = f"shedding({policy.name})"
-        self.needs = policy.needs | {"latency", "arrivals"}
+        super().__init__(policy, "shedding")
         self.strategy = strategy
         self.period = period
         self.latency = latency
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self.catalog = catalog

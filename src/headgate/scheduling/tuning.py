@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import (
@@ -37,7 +38,7 @@ LEAST = 1e-9
 _TIMER = "train"
 
 
-class Tuned(Policy):
+class Tuned(Around):
     """Another policy, with trains of the length that serves the queries' latency best."""
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
@@ -51,14 +52,9 @@ class Tuned(Policy):
                 f"tuned('{policy.name}'): that policy says itself how long trains are; tune "
                 "'auto_traversal', 'mc', 'ml', 'mm', 'round_robin' or 'top_k'."
             )
-        self.policy = policy
-        self.name = f"tuned({policy.name})"
-        self.needs = policy.needs
+        super().__init__(policy, "tuned")
         self.period = period
         self.margin = margin
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self._catalog = catalog
@@ -100,7 +96,7 @@ class Tuned(Policy):
         after = self._climber.reconsider(1.0 / latency)
         if after != before:
             self.history.append((now, FACTOR**after))
-            self.policy.train = Count(FACTOR**after)
+            self.policy.train = Count(FACTOR**after)  # type: ignore[attr-defined]
 
 
 class _Latencies:

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,13 +36,13 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
-from headgate.engines.simulated.workers import Cores
+from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.interface import Phase, Plan, Policy
 from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
@@ -64,6 +64,8 @@ class Simulated(Engine):
     every plan, or what a function of the policy says, which it calls once a plan is made.
     ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
     (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
+    ``reschedule_cost`` is the seconds per box and phase of a scheduling task, which workers share where the
+    policy lets them.
     """
 
     name = "simulated"
@@ -85,6 +87,7 @@ class Simulated(Engine):
         switch_cost: float = 5e-6,
         send_cost: float = 0.0,
         decision_cost: float | Callable[[Policy], float] = 0.0,
+        reschedule_cost: float = 0.0,
     ) -> None:
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
@@ -97,6 +100,8 @@ class Simulated(Engine):
         if not callable(decision_cost) and decision_cost < 0:
             raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
         check_packet_rows("Simulated", packet_rows)
+        if reschedule_cost < 0:
+            raise PipelineError(f"Simulated(reschedule_cost={reschedule_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -114,6 +119,7 @@ class Simulated(Engine):
         self.switch_cost = switch_cost
         self.send_cost = send_cost
         self.decision_cost = decision_cost
+        self.reschedule_cost = reschedule_cost
 
     def run(
         self,
@@ -192,6 +198,7 @@ class SimulatedRun:
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
         policy, packet_rows = packets(policy, engine.packet_rows)
+        self.meetings = Meetings(self)
         self.runtime = Runtime(
             network,
             policy,
@@ -227,6 +234,9 @@ class SimulatedRun:
 
     def set_timer(self, at: float, name: str) -> None:
         self.at(at, lambda: self.runtime.timer(name, self.clock.now()))
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        self.meetings.call(phases)
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -292,9 +302,12 @@ class SimulatedRun:
         self._feed_soon(now)
 
     def _ask(self, worker: int) -> None:
+        if self.meetings.joined(worker, partial(self._ask, worker)):
+            return
         self.runtime.idle(worker, self.clock.now())
         plan, self._plans[worker] = self._plans[worker], None
         if plan is None:
+            self.meetings.asleep[worker] = partial(self._ask, worker)
             return
         cost = self.engine.decision_cost
         seconds = cost(self.runtime.policy) if callable(cost) else cost
@@ -306,6 +319,8 @@ class SimulatedRun:
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
         """Start the plan's next call that can run; after the last, ask again."""
+        if self.meetings.joined(worker, partial(self._proceed, worker, plan, place)):
+            return
         for following in range(place + 1, len(plan) + 1):
             work = self.runtime.begin(worker, plan[following - 1], self.clock.now())
             if work is not None:

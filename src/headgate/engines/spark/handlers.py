@@ -53,6 +53,7 @@ def _status(run: _Run) -> dict[str, Any]:
             "workers": report.workers,
             "step": run.position.step,
             "queries": queries,
+            "problems": report.problems,
         }
 
 

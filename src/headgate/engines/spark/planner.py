@@ -17,6 +17,7 @@ from headgate.engines.spark.states import covers
 from headgate.engines.spark.waiting import Waiting
 from headgate.engines.spark.work import Lanes, Member, WorkOrder
 from headgate.graph.network import DEAD_LETTER
+from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Call, Plan
 
@@ -44,7 +45,6 @@ class Planner(Waiting):
         *,
         start: float,
         drain: bool,
-        latency: bool,
         workers: int,
         cores: int,
         root: str,
@@ -53,7 +53,7 @@ class Planner(Waiting):
         framed: frozenset[int],
         buckets: int,
     ) -> None:
-        super().__init__(nodes, position, drain, latency, start)
+        super().__init__(nodes, position, drain, start)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
@@ -76,6 +76,9 @@ class Planner(Waiting):
             sum([feed.source for feed in node.feeds]),
             tuple([feed.place for feed in node.feeds if feed.source]),
             stated_selectivity=node.operator.selectivity if node.operator is not None else None,
+            tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,
+            outlets=network.outlets[node.place],
+            query_class=network.classes[node.place],
         )
 
     def _taken(self, plan: Plan) -> dict[int, Member]:

@@ -6,10 +6,11 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.engines.report import BoxCall, Overhead, QueryReport, Report
+from headgate.engines.report import BoxCall, QueryReport, Report
 from headgate.engines.scheduled import Host, Scheduled
 from headgate.engines.shedding import report_shed
 from headgate.engines.spark.dropping import as_data, of_data
@@ -60,7 +61,6 @@ class SparkRuntime(Planner, Scheduled):
             position,
             start=start,
             drain=drain,
-            latency="latency" in policy.needs,
             workers=workers,
             cores=cores,
             root=root,
@@ -82,6 +82,9 @@ class SparkRuntime(Planner, Scheduled):
         for query in position.failed:
             self._mark(query)
         self.start_policy(workers, seed)
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        self.latency = "latency" in needs or "head" in needs
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -344,10 +347,11 @@ class SparkRuntime(Planner, Scheduled):
             tuples=sum(rows.values()),
             queries={live.node.name: live.report for live in self.live if live.report is not None},
             boxes=self.box_reports(),
-            overhead=Overhead(self.overhead.worker, self.overhead.storage, self.overhead.scheduler),
+            overhead=copy.copy(self.overhead),
             trace=self.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
+            problems=list(self.policy.problems),
         )
 
 

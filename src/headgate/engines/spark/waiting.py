@@ -60,10 +60,11 @@ class Step:
 class Waiting:
     """The nodes with their cursors, and what is there for them to take."""
 
-    def __init__(self, nodes: Nodes, position: Position, drain: bool, latency: bool, start: float) -> None:
+    def __init__(self, nodes: Nodes, position: Position, drain: bool, start: float) -> None:
         self.nodes, self.position, self.drain = nodes, position, drain
         self._start = start
-        self._latency = latency
+        self.latency = False
+        """Whether the policy wants to know how old queued tuples are."""
         self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
         for live in self.live:
             live.shards = max(1, len({covers(part) for part in position.nodes[live.node.key].state}))
@@ -142,7 +143,7 @@ class Waiting:
         if frontier == self._end + 1 and (rows or self._has_finish[node.place]):
             rows = max(rows, 1)
         oldest = mean = 0.0
-        if self._latency and rows:
+        if self.latency and rows:
             oldest, mean = self._ages(node, live.taken, frontier)
         return QueueState(rows, self._full(node), oldest, mean)
 

@@ -30,7 +30,6 @@ class Workers(Crew):
     def __init__(self, run: _Run, count: int) -> None:
         super().__init__(run, count, daemon=True)
         self._run = run
-        self._asleep: set[int] = set()
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from headgate.engines.base import (
 )
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
+from headgate.engines.meeting import Meeting
 from headgate.engines.ordered import reordering
 from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
@@ -38,7 +39,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
-from headgate.scheduling.interface import Policy
+from headgate.scheduling.interface import Phase, Policy
 from headgate.scheduling.topology import Topology
 
 FEED_PACKETS = 8
@@ -131,6 +132,8 @@ class _Run(Attended):
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
         self.feeder_waits = False
+        self.meeting: Meeting | None = None
+        """A scheduling task that workers take part in before they go on."""
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers)
         policy, packet_rows = packets(policy, engine.packet_rows)
@@ -192,6 +195,16 @@ class _Run(Attended):
                 if self.runtime.done:
                     self.over.set()
                     self.alarm.notify()
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        """Lock held: whoever comes by takes part, and whoever sleeps is woken for it."""
+        self.meeting = Meeting(phases, self._rescheduled)
+        self.workers.wake_sleepers()
+
+    def _rescheduled(self) -> None:
+        with self.lock:
+            self.meeting = None
+            self.runtime.rescheduled(self.clock.now())
 
     # --- feeding ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.engines.attended import Crew
 from headgate.engines.live import LiveOutput, Work
+from headgate.engines.meeting import Meeting
 from headgate.engines.runtime import NO_TICKET
 from headgate.scheduling.interface import Plan
 
@@ -49,9 +50,12 @@ class Workers(Crew):
                 if work is not None:
                     beside = asked - work.begun - work.sending
                     overhead.worker += beside - sum([m.seconds for m in work.members.values()])
+                self._asleep.discard(worker)
                 outputs = self._finish(work, entered)
-                stopping = run.stopping
-                work, parked = (None, False) if stopping else self._next(worker)
+                stopping, meeting = run.stopping, run.meeting
+                work, parked = (None, False) if stopping or meeting else self._next(worker)
+                if parked:
+                    self._asleep.add(worker)
                 run.made_room()
                 left = now()
                 overhead.storage += left - entered - (overhead.scheduler - decided)
@@ -63,7 +67,9 @@ class Workers(Crew):
                 run.check_over()
             asked = now()
             handing, idle = asked - left, 0.0
-            if work is not None:
+            if meeting is not None:
+                asked = self._meet(meeting, asked)
+            elif work is not None:
                 work.overhead, work.begun = waited, asked
                 self._execute(work)
                 asked = now()
@@ -77,6 +83,16 @@ class Workers(Crew):
         topology, cores = self._run.runtime.catalog.topology, self._run.runtime.catalog.cores
         if topology is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, topology.groups[topology.group_of(cores[worker])])
+
+    def _meet(self, meeting: Meeting, begin: float) -> float:
+        """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
+        run, overhead = self._run, self._run.runtime.overhead
+        meeting.join()
+        with run.lock:
+            end = run.clock.now()
+            overhead.scheduler += end - begin
+            overhead.rescheduling += end - begin
+        return end
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:

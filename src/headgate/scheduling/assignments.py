@@ -1,0 +1,81 @@
+"""Inter-thread functions (Haren): which worker a box is assigned to until the next scheduling task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.scheduling.feature_table import BoxView
+
+SLACK = 0.1
+"""A box stays with its worker while that has at most this share more than its part of all work."""
+
+
+class Worker:
+    """A worker as an assignment function sees it: what it has been given so far in this task."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.boxes: list[BoxView] = []
+        self._load = 0.0
+        self._counted = 0
+
+    @property
+    def load(self) -> float:
+        """The loads of its boxes together."""
+        if self._counted < len(self.boxes):
+            self._load += sum([float(box.load) for box in self.boxes[self._counted :]])
+            self._counted = len(self.boxes)
+        return self._load
+
+    @property
+    def ahead(self) -> float:
+        """The loads of its boxes and of all that continue them, given or not."""
+        return sum([float(box.downstream_load) for box in self.boxes if not box.upstream])
+
+    def __index__(self) -> int:
+        return self.number
+
+    def __repr__(self) -> str:
+        return f"Worker({self.number})"
+
+
+class Workers(list[Worker]):
+    """All workers."""
+
+    def __init__(self, count: int, boxes: Sequence[BoxView]) -> None:
+        super().__init__(map(Worker, range(count)))
+        self.given: dict[int, Worker] = {}
+        """By the number of a box, the worker that it was given to in this task."""
+        self._all = boxes
+        self._fair: float | None = None
+
+    @property
+    def fair(self) -> float:
+        """The load that each would have if all had the same."""
+        if self._fair is None:
+            self._fair = sum([float(box.load) for box in self._all]) / len(self)
+        return self._fair
+
+
+Assign = Callable[[Any, Any], Any]
+"""Of a box and the workers: a worker, or its number."""
+
+
+def balanced(box: BoxView, workers: Workers) -> Worker:
+    """Its worker of last time, unless that would have too much of the work; else the least loaded."""
+    stays = workers[box.worker]
+    if len(workers) == 1 or stays.load + box.load <= (1 + SLACK) * workers.fair:
+        return stays
+    return min(workers, key=lambda worker: worker.load)
+
+
+def together(box: BoxView, workers: Workers) -> Worker:
+    """With the box before it, so that a tuple waits for one worker only; a chain's first as ``balanced``."""
+    if box.upstream:
+        return workers.given[box.upstream[0].number]
+    stays = workers[box.worker]
+    if len(workers) == 1 or stays.ahead + box.downstream_load <= (1 + SLACK) * workers.fair:
+        return stays
+    return min(workers, key=lambda worker: worker.ahead)
