@@ -88,7 +88,8 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
         ]
     table.caption = (
         f"Best of {sizes.rounds} rounds, at most {default_packet_rows():,} rows per packet. Processing "
-        "latency, from the first operator to the exit, of markers; rows arrive every 5 ms. Keyed boxes are not split."
+        "latency, from the first operator to the exit, of markers; rows arrive every 5 ms. Keyed boxes are "
+        "not split."
     )
     console.print(table)
     return results + _against_bytewax(shop, peaks.get("q4", 0.0), sizes, console)
