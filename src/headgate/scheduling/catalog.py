@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,6 +132,8 @@ class Catalog:
         self._is_ready = [False] * len(self.boxes)
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        self.plan_limit = math.inf
+        """Seconds of calls beyond which the engine cuts every train of a plan alike."""
 
     def apply(self, event: Event) -> None:
         """Take an event in."""

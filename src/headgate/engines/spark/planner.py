@@ -55,6 +55,7 @@ class Planner(Waiting):
         super().__init__(nodes, position, drain, latency, start)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
+        self.catalog.plan_limit = BUDGET
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
