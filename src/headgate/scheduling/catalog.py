@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,8 @@ class Catalog:
         """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        self.plan_limit = math.inf
+        """Seconds of calls beyond which the engine cuts every train of a plan alike."""
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()

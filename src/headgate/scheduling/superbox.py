@@ -6,7 +6,7 @@ the next one.
 
 - A step is planned to last half of the shortest time after which any query's utility changes, so that a tuple
   that has just missed one step is delivered by the next in time; but with at least as much work as a step
-  costs to start.
+  costs to start, and never more than the engine lets it have, which would cut urgent trains with the rest.
 - A query is urgent if what waits for it is worth less when left to a later step: at the end of this one, or
   two steps later, since the next may take longer than planned.  Urgent queries go first, in the order of
   what they would lose.
@@ -46,7 +46,7 @@ class DynamicSuperbox:
     def room(self) -> float:
         """Seconds of work for which there is room in a step."""
         overhead = self._catalog.plan_overhead
-        return max(self._tightest / 2 - overhead, overhead)
+        return min(max(self._tightest / 2 - overhead, overhead), self._catalog.plan_limit)
 
     def plan(self, now: float, turns: Sequence[int], *, fair: bool = False) -> Plan:
         """The next step; ``turns`` say when each box was last called.

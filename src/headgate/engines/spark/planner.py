@@ -58,6 +58,7 @@ class Planner(Waiting):
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
             entry.importance = None if stated is None else bool(stated)
+        self.catalog.plan_limit = BUDGET
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
