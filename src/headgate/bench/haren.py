@@ -209,7 +209,8 @@ def multi_class(sizes: Sizes, cores: int, console: Console) -> list[Result]:
             found = _p99(report, "high")
             unloaded = unloaded or found
             bound = unloaded + _longest_call(report, "low")
-            worst = max(worst, (found, bound), key=lambda pair: pair[0] / pair[1])
+            if share:
+                worst = max(worst, (found, bound), key=lambda pair: pair[0] / pair[1])
             table.add_row(
                 f"{share:.0%}", f"{found:.4f}", f"{bound:.4f}", f"{_p99(report, 'low'):.4f}" if share else "-"
             )

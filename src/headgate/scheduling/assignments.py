@@ -29,10 +29,9 @@ class Worker:
             self._counted = len(self.boxes)
         return self._load
 
-    @property
-    def ahead(self) -> float:
-        """The loads of its boxes and of all that continue them, given or not."""
-        return sum([float(box.downstream_load) for box in self.boxes if not box.upstream])
+    def ahead(self, query_class: int) -> float:
+        """The loads of its first boxes of that class, and of all that continue them, given or not."""
+        return _ahead(self.boxes, query_class)
 
     def __index__(self) -> int:
         return self.number
@@ -50,6 +49,7 @@ class Workers(list[Worker]):
         """By the number of a box, the worker that it was given to in this task."""
         self._all = boxes
         self._fair: float | None = None
+        self._fair_ahead: dict[int, float] = {}
 
     @property
     def fair(self) -> float:
@@ -57,6 +57,17 @@ class Workers(list[Worker]):
         if self._fair is None:
             self._fair = sum([float(box.load) for box in self._all]) / len(self)
         return self._fair
+
+    def fair_ahead(self, query_class: int) -> float:
+        """What each would have of the work of that class if all had the same."""
+        if query_class not in self._fair_ahead:
+            self._fair_ahead[query_class] = _ahead(self._all, query_class) / len(self)
+        return self._fair_ahead[query_class]
+
+
+def _ahead(boxes: Sequence[BoxView], query_class: int) -> float:
+    firsts = [box for box in boxes if not box.upstream and box.query_class == query_class]
+    return sum([float(box.downstream_load) for box in firsts])
 
 
 Assign = Callable[[Any, Any], Any]
@@ -72,10 +83,14 @@ def balanced(box: BoxView, workers: Workers) -> Worker:
 
 
 def together(box: BoxView, workers: Workers) -> Worker:
-    """With the box before it, so that a tuple waits for one worker only; a chain's first as ``balanced``."""
+    """With the box before it, so that a tuple waits for one worker only; each class is balanced by itself.
+
+    So queries of a high class are as far apart as if there were no others.
+    """
     if box.upstream:
         return workers.given[box.upstream[0].number]
+    number, own = box.query_class, box.downstream_load
     stays = workers[box.worker]
-    if len(workers) == 1 or stays.ahead + box.downstream_load <= (1 + SLACK) * workers.fair:
+    if len(workers) == 1 or stays.ahead(number) + own <= (1 + SLACK) * workers.fair_ahead(number):
         return stays
-    return min(workers, key=lambda worker: worker.ahead)
+    return min(workers, key=lambda worker: worker.ahead(number))
