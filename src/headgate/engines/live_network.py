@@ -148,13 +148,12 @@ class LiveNetwork:
         for inbox in [target.inbox for target in self.boxes] + [target.inbox for target in self.outputs]:
             inbox.packet_rows, inbox.capacity = packet_rows, queue_rows
 
-    def room(self) -> int:
+    def room(self, source: int) -> int:
         """Back-pressure: rows that every queue which a source feeds can take."""
         room = self._queue_rows
-        for targets in self.source_targets:
-            for target, arrow in targets:
-                if not (target.removed if isinstance(target, LiveBox) else target.failed):
-                    room = min(room, target.inbox.room(arrow))
+        for target, arrow in self.source_targets[source]:
+            if not (target.removed if isinstance(target, LiveBox) else target.failed):
+                room = min(room, target.inbox.room(arrow))
         return room
 
     def send_downstream(self, unit: Unit) -> None:

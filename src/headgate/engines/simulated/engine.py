@@ -292,9 +292,10 @@ class SimulatedRun:
     def _feed(self) -> None:
         self._feeding = False
         runtime, now = self.runtime, self.clock.now()
-        if runtime.sources_ended or runtime.live.room() <= 0:
+        held = None if runtime.sources_ended else runtime.admission.held(runtime.live.room)
+        if held is None:
             return
-        found = runtime.admission.poll(now)
+        found = runtime.admission.poll(now, held=held)
         if isinstance(found, Wait):
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
             return

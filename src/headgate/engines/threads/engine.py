@@ -131,7 +131,8 @@ class _Run(Attended):
         self.memory = use
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
-        self.feeder_waits = False
+        self.held: frozenset[int] = frozenset()
+        """Sources that the feeder cannot read for want of room."""
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
         self._draining: dict[int, threading.Lock] = {}
@@ -154,6 +155,7 @@ class _Run(Attended):
                 timer=time.perf_counter,
             )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+        self._sources = frozenset(range(len(network.sources)))
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -213,15 +215,19 @@ class _Run(Attended):
         runtime = self.runtime
         while True:
             with self.lock:
-                while not self.stopping and (room := runtime.live.room()) <= 0:
-                    self.feeder_waits = True
+                held = runtime.admission.held(runtime.live.room)
+                while not self.stopping and held is None:
+                    self.held = self._sources
                     self.room.wait()
-                self.feeder_waits = False
-                if self.stopping:
+                    held = runtime.admission.held(runtime.live.room)
+                self.held = frozenset()
+                if self.stopping or held is None:
                     return
-            found, wait = self._poll(room)
+                room = min([runtime.live.room(place) for place in self._sources - held], default=0)
+            found, wait = self._poll(room, held)
             if wait is not None:
                 with self.lock:
+                    self.held = held
                     delay = 0.01 if wait.until is None else wait.until - self.clock.now()
                     if not self.stopping and delay > 0:
                         self.room.wait(delay)
@@ -234,13 +240,13 @@ class _Run(Attended):
             if runtime.sources_ended:
                 return
 
-    def _poll(self, room: int) -> tuple[list[tuple[int, Packet]], Wait | None]:
+    def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
         admission = self.runtime.admission
         packets: list[tuple[int, Packet]] = []
         while len(packets) < FEED_PACKETS:
             fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))
-            found = admission.poll(self.clock.now(), fit)
+            found = admission.poll(self.clock.now(), fit, held)
             if isinstance(found, Wait):
                 return packets, None if packets else found
             packets += found
@@ -251,7 +257,7 @@ class _Run(Attended):
 
     def made_room(self) -> None:
         """Lock held: a queue got shorter."""
-        if self.feeder_waits and self.runtime.live.room() > 0:
+        if self.held and any(self.runtime.live.room(place) > 0 for place in self.held):
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------
