@@ -113,6 +113,8 @@ def test_an_error_of_our_own_leaves_nobody_waiting() -> None:
         begun.set()
         return 1
 
-    meeting = Meeting([Phase("p", (fail, second)), Phase("q", (second,))], lambda: None)
+    adopted: list[int] = []
+    meeting = Meeting([Phase("p", (fail, second)), Phase("q", (second,))], lambda: adopted.append(1))
     raised = together([meeting.join, meeting.join, meeting.join])
     assert [str(error) for error in raised] == ["broken"]
+    assert not adopted, "half a schedule does not come into force"
