@@ -99,7 +99,7 @@ def test_no_query_starves_when_there_is_twice_the_work_that_can_be_done(policy: 
     assert all(found.values())
 
 
-TRAVERSALS = {"mc", "ml", "mm"}
+TRAVERSALS = {"mc", "ml", "mm", "auto_traversal"}
 """On chains with nothing waiting in the middle these are one."""
 
 

@@ -37,7 +37,7 @@ class Workers(Crew):
             return
         runtime = self._run.runtime
         runtime.refresh(self._run.now())
-        if runtime.outlets_wait:
+        if runtime.outlets_wait and self._asleep:  # the policy may have woken them
             self.wake(min(self._asleep))
 
     # --- the loop -----------------------------------------------------------------------------------
