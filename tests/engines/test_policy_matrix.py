@@ -100,7 +100,7 @@ def test_no_query_starves_when_there_is_twice_the_work_that_can_be_done(policy: 
 
 
 ALIKE = [{"mc", "ml", "mm", "auto_traversal"}, {"qos", "qos_bucketed"}]
-"""On chains with nothing waiting in the middle traversals are one; goals this far apart have a bucket each."""
+"""On chains with nothing waiting in the middle traversals are one; such goals have a bucket each."""
 
 
 def decisions(policy: str) -> list[tuple[int, str, int]]:
