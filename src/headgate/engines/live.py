@@ -59,6 +59,8 @@ class LiveBox:
     """By ticket, what was taken and has not yet been seen to have gone on."""
     sent: deque[Unit] = field(default_factory=deque)
     """What has gone on, in order, and of which the policy has not yet heard."""
+    processor: float = 0.0
+    """Of a keyed box: the processor's time that its calls took, one worker at a time."""
     buckets: Buckets | None = None
     """A keyed box whose state is kept by bucket, so that several workers can be inside."""
     end_due: bool = False

@@ -46,7 +46,7 @@ QUEUE_PACKETS = 16
 DEAR = 5e-6
 """Seconds per tuple from which on several workers in a keyed box pay for splitting its packets by bucket."""
 DEAR_MEASURED = 4 * DEAR
-"""The same where it is measured: on a busy machine a call's time is not all its own."""
+"""The same where it is measured: part of what calls on short trains take is not their tuples'."""
 CALLS_TO_KNOW = 8
 """Calls after which a box's measured cost is believed."""
 UNIT_SECONDS = 0.05
@@ -76,8 +76,11 @@ class Runtime(Scheduled):
         topology: Topology | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
+        processor: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(policy, host, timer)
+        self._processor = processor
+        """The processor's time of whoever calls; None: what calls take is all their own."""
         self.network = network
         self.workers = workers
         self.drain = drain
@@ -235,7 +238,11 @@ class Runtime(Scheduled):
             return False  # one worker at a time holds the interpreter, however many are inside
         if entry.stated_cost is not None:
             return entry.cost >= DEAR
-        return entry.calls >= CALLS_TO_KNOW and entry.cost >= DEAR_MEASURED
+        if entry.calls < CALLS_TO_KNOW:
+            return False
+        # On a busy machine a call's time is not all its own.
+        cost = entry.cost if self._processor is None else live.processor / max(entry.tuples_in, 1)
+        return cost >= DEAR_MEASURED
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
         """From now on a box keeps its state by bucket, and has a lane for every worker."""
@@ -349,16 +356,20 @@ class Runtime(Scheduled):
         """One round through an operator and whatever of the superbox follows it."""
         if work.error is not None:
             return
-        begin = self._timer()
+        live = work.live
+        weighed = self._processor if live.keyed and live.buckets is None else None
+        begin, spent = self._timer(), 0.0 if weighed is None else weighed()
         try:
             if self.letters is None:
-                results = work.live.operator.process(packets, work.live.state)
+                results = live.operator.process(packets, live.state)
             else:
                 results = self.letters.process(work, packets)
         except Exception as error:
             work.error = _located(work, error)
             return
         work.seconds += self._timer() - begin
+        if weighed is not None:
+            live.processor += weighed() - spent
         work.tuples_out += len(results[0])
         if work.keeps:
             work.results.append(results)

@@ -153,6 +153,7 @@ class _Run(Attended):
                 split=engine.split,
                 topology=engine.topology,
                 timer=time.perf_counter,
+                processor=time.thread_time,
             )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
         self._sources = frozenset(range(len(network.sources)))
