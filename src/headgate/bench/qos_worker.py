@@ -245,6 +245,8 @@ def _headgate(policy: str, asked: list[Question], rate: int, seconds: float, set
         return began.timestamp() - min(offsets, default=began.timestamp())
 
     def look() -> None:
+        while not offsets:  # on a busy machine Spark takes its time to start
+            time.sleep(0.1)
         spans.append(observe(recorder, settle, seconds, shift))
         # As if somebody had pressed Ctrl-C: the run ends here, and still reports.
         _thread.interrupt_main()
