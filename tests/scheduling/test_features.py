@@ -29,7 +29,14 @@ def own_features() -> Iterator[None]:
 def chain(count: int = 4) -> list[BoxEntry]:
     """Boxes one after the other."""
     return [
-        BoxEntry(f"b{i}", 1, (i - 1,) if i else (), (i + 1,) if i + 1 < count else (), ("q",), sources=not i)
+        BoxEntry(
+            f"b{i}",
+            1,
+            (i - 1,) if i else (),
+            (i + 1,) if i + 1 < count else (),
+            ("q",),
+            fed_by=() if i else (0,),
+        )
         for i in range(count)
     ]
 

@@ -60,7 +60,7 @@ def test_one_value_is_kept() -> None:
 def drive(policy: PacketTuner, rate: Callable[[int], float], periods: int) -> list[Decision]:
     """Let periods pass in which the first box works off as much as packets of that size allow."""
     catalog = Catalog(
-        [BoxEntry("first", 1, (), (1,), ("q",), sources=1), BoxEntry("next", 1, (0,), (), ("q",))]
+        [BoxEntry("first", 1, (), (1,), ("q",), fed_by=(0,)), BoxEntry("next", 1, (0,), (), ("q",))]
     )
     decisions = list(policy.start(catalog, 1))
     for period in range(1, periods + 1):
@@ -100,7 +100,7 @@ def test_the_size_stays_within_its_bounds() -> None:
 def test_the_period_after_a_change_does_not_count() -> None:
     """Queues are still full of packets of the size before."""
     policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
-    catalog = Catalog([BoxEntry("first", 1, (), (), ("q",), sources=1)])
+    catalog = Catalog([BoxEntry("first", 1, (), (), ("q",), fed_by=(0,))])
     policy.start(catalog, 1)
     answers = []
     for period, tuples in enumerate([100, 1, 200, 100], 1):

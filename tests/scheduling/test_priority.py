@@ -32,7 +32,7 @@ def policy(request: pytest.FixtureRequest) -> PriorityTuple:
 def boxes() -> list[BoxEntry]:
     """A shared box of 0.1 s per tuple before one of each query, of 0.2 s."""
     return [
-        BoxEntry("shared", 1, (), (1, 2), ("tight", "loose"), 0.1, sources=1),
+        BoxEntry("shared", 1, (), (1, 2), ("tight", "loose"), 0.1, fed_by=(0,)),
         BoxEntry("tight", 1, (0,), (), ("tight",), 0.2),
         BoxEntry("loose", 1, (0,), (), ("loose",), 0.2),
     ]
@@ -92,7 +92,7 @@ def test_no_box_starves(policy: PriorityTuple) -> None:
 
 def test_a_long_old_queue_does_not_take_every_turn_of_those_that_starve(policy: PriorityTuple) -> None:
     """Both are past all utility; one has more old tuples than its turns will ever see."""
-    catalog = Catalog([BoxEntry(f"b{n}", 1, (), (), ("loose",), 0.2, sources=1) for n in range(3)], GOALS)
+    catalog = Catalog([BoxEntry(f"b{n}", 1, (), (), ("loose",), 0.2, fed_by=(0,)) for n in range(3)], GOALS)
     policy.start(catalog, 1)
     for place, arrival in enumerate((99.9, 1.0, 5.0)):
         catalog.apply(Spawned(0.0, place, QueueState(1_000_000, oldest=arrival, mean=arrival)))
@@ -138,7 +138,7 @@ def test_others_ride_as_far_as_the_step_has_time() -> None:
 
 def test_a_train_is_not_cut_to_save_what_a_call_takes_anyway() -> None:
     """Calls take a second whatever they are given; a train cut to a moment would take it again and again."""
-    catalog = Catalog([BoxEntry("tight", 1, (), (), ("tight",), sources=1)], GOALS)
+    catalog = Catalog([BoxEntry("tight", 1, (), (), ("tight",), fed_by=(0,))], GOALS)
     policy = PriorityTuple()
     policy.start(catalog, 1)
     for tuples in (10, 20, 30, 40) * 5:
@@ -181,7 +181,7 @@ def test_what_queries_share_runs_for_those_whose_turn_it_is_and_the_others_wait_
 
 
 def test_a_query_without_a_goal_rides_along_last() -> None:
-    entries = [*boxes(), BoxEntry("plain", 1, (), (), ("plain",), 0.2, sources=1)]
+    entries = [*boxes(), BoxEntry("plain", 1, (), (), ("plain",), 0.2, fed_by=(0,))]
     events = [queued(3, 0.0), queued(2, 9.9), Idle(10.0, 0, overhead=0.7)]
     assert step(events, entries) == {2: WHOLE_QUEUE, 3: Share(close(0.1 / 0.6))}
 

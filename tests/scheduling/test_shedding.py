@@ -94,7 +94,7 @@ def box(
     importance: bool | None = None,
 ) -> BoxEntry:
     fed_by = () if source is None else (source,)
-    return BoxEntry(name, 1, up, down, queries, cost, len(fed_by), fed_by=fed_by, importance=importance)
+    return BoxEntry(name, 1, up, down, queries, cost, fed_by=fed_by, importance=importance)
 
 
 def test_overload_alone_drops_nothing_while_queries_have_room() -> None:

@@ -59,7 +59,7 @@ class Steps:
     def run(self) -> Steps:
         self.rate = self.load * self.workers / (self.queries * COST)
         self.goals = {f"q{n}": LOOSE if n % 3 else TIGHT for n in range(self.queries)}
-        entries = [BoxEntry(f"b{n}", 1, (), (), (f"q{n}",), sources=1) for n in range(self.queries)]
+        entries = [BoxEntry(f"b{n}", 1, (), (), (f"q{n}",), fed_by=(0,)) for n in range(self.queries)]
         self.catalog = Catalog(entries, self.goals)
         self.catalog.plan_limit = LONGEST
         self.chosen = policies.get(self.policy)

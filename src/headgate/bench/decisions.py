@@ -82,7 +82,12 @@ class World:
         first, last = place % self.depth == 0, place % self.depth == self.depth - 1
         upstream, downstream = () if first else (place - 1,), () if last else (place + 1,)
         return BoxEntry(
-            f"box-{place}", 1, upstream, downstream, (f"q{place // self.depth}",), sources=int(first)
+            f"box-{place}",
+            1,
+            upstream,
+            downstream,
+            (f"q{place // self.depth}",),
+            fed_by=(0,) if first else (),
         )
 
     def queue(self, age: float) -> QueueState:

@@ -125,7 +125,6 @@ class LiveNetwork:
             tuple(self.network.downstream[live.place]),
             self.network.queries_of[live.place],
             live.operator.cost,
-            live.feeders.count(-1),
             tuple(
                 [
                     self.source_places[arrow.node]

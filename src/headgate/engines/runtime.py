@@ -79,7 +79,7 @@ class Runtime(Scheduled):
         processor: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(policy, host, timer)
-        self._processor = processor
+        self._processor = processor if workers > 1 and split is None else None
         """The processor's time of whoever calls; None: what calls take is all their own."""
         self.network = network
         self.workers = workers

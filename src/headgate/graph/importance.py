@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import ExpressionError, HeadgateError, PipelineError
 from headgate.graph.expressions import Expression, compile_expression
-from headgate.graph.network import Box, Network, Port, upstream_boxes
+from headgate.graph.network import Box, Network, Port, boxes_before
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,13 +80,7 @@ def check_importance(query: str, text: Any, port: Port) -> None:
         raise PipelineError(
             f"query '{query}': importance= takes an expression, e.g. importance='amount * 2', not {text!r}."
         )
-    boxes: list[Box] = []
-    todo = [arrow.node for arrow in port if isinstance(arrow.node, Box)]
-    while todo:
-        box = todo.pop()
-        if box not in boxes:
-            boxes.append(box)
-            todo += upstream_boxes(box)
+    boxes = boxes_before(port)
     if any(importance_at(box, text) is not None for box in boxes):
         return
     try:

@@ -213,14 +213,7 @@ class Network:
         return found
 
     def _reaching(self, port: Port) -> set[int]:
-        found: set[int] = set()
-        todo = [a.node for a in port if isinstance(a.node, Box)]
-        while todo:
-            box = todo.pop()
-            if self.index[box] not in found:
-                found.add(self.index[box])
-                todo += upstream_boxes(box)
-        return found
+        return {self.index[box] for box in boxes_before(port)}
 
     def to_data(self) -> dict[str, Any]:
         """The network as plain data, to print, store or compare."""
@@ -283,6 +276,18 @@ class Network:
 def upstream_boxes(box: Box) -> list[Box]:
     """The boxes that feed a box, over all its ports."""
     return [arrow.node for port in box.ports for arrow in port if isinstance(arrow.node, Box)]
+
+
+def boxes_before(port: Port) -> list[Box]:
+    """The boxes whose results can reach a port."""
+    found: dict[Box, None] = {}
+    todo = [arrow.node for arrow in port if isinstance(arrow.node, Box)]
+    while todo:
+        box = todo.pop()
+        if box not in found:
+            found[box] = None
+            todo += upstream_boxes(box)
+    return list(found)
 
 
 def _find_circle(boxes: Iterable[Box]) -> list[Box]:

@@ -51,10 +51,8 @@ class BoxEntry:
     downstream: tuple[int, ...]
     queries: tuple[str, ...]
     stated_cost: float | None = None
-    sources: int = 0
-    """Arrows that come from sources."""
     fed_by: tuple[int, ...] = ()
-    """The sources they come from."""
+    """For every arrow that comes from a source, which one."""
     importance: bool | None = None
     """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
     tuple_bytes: float = 1.0
@@ -220,6 +218,25 @@ class Catalog:
                 return False
         return True
 
+    def superboxes(self) -> dict[str, list[int]]:
+        """Every query's boxes, in order of their numbers."""
+        found: dict[str, list[int]] = {}
+        for place, box in enumerate(self.boxes):
+            for query in box.queries:
+                found.setdefault(query, []).append(place)
+        return found
+
+    def first(self) -> frozenset[int]:
+        """The boxes that sources feed."""
+        return frozenset(place for place, box in enumerate(self.boxes) if box.fed_by)
+
+    def distances(self) -> list[int]:
+        """Of every box, the boxes on the longest way from a source to it."""
+        found: list[int] = []
+        for box in self.boxes:  # those that feed a box have lower numbers
+            found.append(max((found[up] + 1 for up in box.upstream), default=0))
+        return found
+
     def downstream(self, place: int) -> list[int]:
         """All boxes that a box's results can reach, in order of their numbers."""
         found: set[int] = set()
@@ -239,6 +256,10 @@ class Catalog:
             behind = sum([self.through(down, known) for down in box.downstream])
             found = known[place] = box.cost + box.selectivity * behind
         return found
+
+    def waiting_work(self, place: int, known: dict[int, float]) -> float:
+        """Seconds that what waits at a box takes, with all that it causes downstream."""
+        return self.boxes[place].queue.tuples * self.through(place, known)
 
     def least_latency(self, query: str) -> float:
         """Seconds that a tuple takes to the output of a query if it waits nowhere, on the longest way."""

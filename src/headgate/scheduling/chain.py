@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 
 def begins_chart(box: BoxView) -> bool:
     """A box whose input comes along one arrow continues the chart of the box before it."""
-    return len(box.upstream) != 1 or box.entry.sources > 0
+    return len(box.upstream) != 1 or bool(box.entry.fed_by)
 
 
 @ship("downstream")

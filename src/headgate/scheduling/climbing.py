@@ -7,7 +7,18 @@ time.
 
 from __future__ import annotations
 
+from headgate.errors import PipelineError
+
 LONGEST_PAUSE = 32
+
+
+def check_climb(name: str, period: float, margin: float) -> None:
+    """Raise if so nothing can be tried and judged."""
+    if period <= 0 or not 0 <= margin < 1:
+        raise PipelineError(
+            f"{name}(period={period:g}, margin={margin:g}): the period must be positive, and the margin a "
+            "share below 1."
+        )
 
 
 class Climber:

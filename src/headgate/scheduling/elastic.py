@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headgate.errors import PipelineError
 from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.climbing import Climber
+from headgate.scheduling.climbing import Climber, check_climb
 from headgate.scheduling.interface import (
     Decision,
     Event,
@@ -33,11 +33,7 @@ class Elastic(Around):
     """Another policy with as many of the workers as serve it best; the others sleep."""
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
-        if period <= 0 or not 0 <= margin < 1:
-            raise PipelineError(
-                f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
-                "a share below 1."
-            )
+        check_climb("elastic", period, margin)
         if policy.assigns:
             raise PipelineError(
                 f"elastic('{policy.name}'): that policy gives boxes to workers itself, so none may sleep; "
@@ -52,7 +48,7 @@ class Elastic(Around):
         self._climber = Climber(1, workers, start, up=1 + self.margin, down=1 - self.margin)
         self.active = start
         """Workers that work."""
-        self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
+        self._first = catalog.first()
         self._parked: set[int] = set()
         self._off: set[int] = set()
         """Workers that asked and are to sleep."""

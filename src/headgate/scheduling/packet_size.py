@@ -41,7 +41,7 @@ class PacketTuner(Around):
         self.rows = self._first_rows
         wanted = 1 + self.margin
         self._climber = Climber(-HALVINGS, DOUBLINGS, 0, up=wanted, down=wanted)
-        self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
+        self._first = catalog.first()
         self._tuples = 0
         self._since = self._last = 0.0
         """When calls on the first boxes ended: the last before this period, and the last so far."""

@@ -36,10 +36,7 @@ class DynamicSuperbox:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._boxes: dict[str, list[int]] = {}
-        for place, box in enumerate(catalog.boxes):
-            for query in box.queries:
-                self._boxes.setdefault(query, []).append(place)
+        self._boxes = catalog.superboxes()
         self._tightest = min([goal.slack(0.0) for goal in catalog.goals.values()], default=math.inf)
 
     @property

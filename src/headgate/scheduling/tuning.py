@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from headgate.errors import PipelineError
 from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.climbing import Climber
+from headgate.scheduling.climbing import Climber, check_climb
 from headgate.scheduling.interface import (
     Changed,
     Decision,
@@ -42,11 +42,7 @@ class Tuned(Around):
     """Another policy, with trains of the length that serves the queries' latency best."""
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
-        if period <= 0 or not 0 <= margin < 1:
-            raise PipelineError(
-                f"tuned(period={period:g}, margin={margin:g}): the period must be positive, and the margin a "
-                "share below 1."
-            )
+        check_climb("tuned", period, margin)
         if not hasattr(policy, "train"):
             raise PipelineError(
                 f"tuned('{policy.name}'): that policy says itself how long trains are; tune "

@@ -85,11 +85,6 @@ class UtilitySpace:
         later = bisect_left(self.slack_edges, slack)
         return bisect_right(self.gradient_edges, gradient) * self.slacks + self.slacks - 1 - later
 
-    def least_slack(self, bucket: int) -> float:
-        """What is less slack than that is in a more urgent bucket."""
-        later = self.slacks - 1 - bucket % self.slacks
-        return self.slack_edges[later - 1] if later else 0.0
-
     def ranges(self, graph: Sequence[Piece]) -> Ranges:
         """Where on a graph the bucket changes."""
         ends: list[float] = []

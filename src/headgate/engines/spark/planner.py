@@ -74,7 +74,6 @@ class Planner(Waiting):
             tuple(network.downstream[node.place]),
             node.queries,
             node.operator.cost if node.operator is not None else None,
-            sum([feed.source for feed in node.feeds]),
             tuple([feed.place for feed in node.feeds if feed.source]),
             stated_selectivity=node.operator.selectivity if node.operator is not None else None,
             tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,

@@ -26,10 +26,7 @@ class ApplicationAtATime(Pull):
         self.train = train
 
     def begin(self, workers: int) -> None:
-        self._superboxes: dict[str, list[int]] = {}
-        for place, box in enumerate(self.catalog.boxes):
-            for query in box.queries:
-                self._superboxes.setdefault(query, []).append(place)
+        self._superboxes = self.catalog.superboxes()
         self._queries = list(self._superboxes)
         self._number = {query: number for number, query in enumerate(self._queries)}
         self._last = -1
@@ -51,9 +48,7 @@ class ApplicationAtATime(Pull):
             self._last = (last + 1 + turn) % count
             superbox = self._superboxes[self._queries[self._last]]
             calls += [Call(box, self.train) for box in self.order(superbox) if box not in taken]
-            work += sum(
-                [boxes[b].queue.tuples * self.catalog.through(b, known) for b in superbox if b not in taken]
-            )
+            work += sum([self.catalog.waiting_work(box, known) for box in superbox if box not in taken])
             taken.update(superbox)
             if not work < enough:
                 break

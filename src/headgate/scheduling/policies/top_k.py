@@ -38,23 +38,21 @@ class TopK(PriorityTuple):
             for place, box in enumerate(boxes)
         ]
         """Of every box, for each query that needs it, the way to that query's output."""
-        self._called = [0] * len(boxes)
-        """The decision that last called each box."""
 
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
         if not ready:
             return None
         self._decisions += 1
-        ranks = {box: (*self.priority(box, now), -self._called[box]) for box in ready}
+        ranks = {box: (*self.priority(box, now), -self._turns[box]) for box in ready}
         order = sorted(ready, key=lambda box: ranks[box], reverse=True)
         if self._decisions % OLDEST_EVERY == 0:
-            longest = min(ready, key=lambda box: self._called[box])
+            longest = min(ready, key=self._turns.__getitem__)
             order.remove(longest)
             order.insert(0, longest)
         plan = self._spanners(order)
         for call in plan:
-            self._called[call.box] = self._decisions
+            self._turns[call.box] = self._decisions
         return plan
 
     def _spanners(self, order: list[int]) -> Plan:
@@ -72,7 +70,7 @@ class TopK(PriorityTuple):
             spanner = dict.fromkeys(box for each in top for box in self._paths[each][query])
             for box in min_cost(boxes, spanner):
                 calls.setdefault(box, Call(box, self.train))
-            work += sum([boxes[box].queue.tuples * self.catalog.through(box, known) for box in top])
+            work += sum([self.catalog.waiting_work(box, known) for box in top])
             if not work < self.catalog.plan_overhead:
                 break
         return tuple(calls.values())
