@@ -208,15 +208,18 @@ class Catalog:
 
     def can_run(self, place: int) -> bool:
         """Haren's condition: input waiting, room for output; and a lane free."""
-        box = self.boxes[place]
-        return box.queue.tuples > 0 and box.running < box.lanes and not box.removed and self.has_room(place)
+        boxes = self.boxes
+        box = boxes[place]
+        if box.queue.tuples <= 0 or box.running >= box.lanes or box.removed:
+            return False
+        for down in box.downstream:  # as has_room, without another call: this is asked at every event
+            if place in boxes[down].queue.full:
+                return False
+        return True
 
     def has_room(self, place: int) -> bool:
         """Whether a box's results find room in every queue that they go to."""
-        for down in self.boxes[place].downstream:  # noqa: SIM110 - called several times for every box call
-            if place in self.boxes[down].queue.full:
-                return False
-        return True
+        return not any(place in self.boxes[down].queue.full for down in self.boxes[place].downstream)
 
     def superboxes(self) -> dict[str, list[int]]:
         """Every query's boxes, in order of their numbers."""

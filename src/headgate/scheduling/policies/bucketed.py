@@ -17,7 +17,7 @@ from headgate.scheduling.utility_space import Piece, Ranges, UtilitySpace, piece
 PARTITIONS = 20
 """Ranges of gradient and of slack: the paper's best (section 6.3)."""
 LOOK_AGAIN = 8
-"""A box's train is measured anew every so many times that it is chosen."""
+"""A box's cost is looked at anew every so many calls, its train every so many times that it is chosen."""
 DRIFT = 0.1
 """Measured costs may drift until they move a box by that share of a time slice."""
 
@@ -122,10 +122,16 @@ class BucketedPriorityTuple(PriorityTuple):
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
             box = self.catalog.boxes[event.box]
-            if box.stated_cost is None and abs(box.cost - self._costs[event.box]) > self._tolerance:
-                self._costs[event.box] = box.cost
-                self._stale.update(dict.fromkeys(self._before[event.box]))
+            # Costs are averages of many calls: a few calls move them little.
+            if box.stated_cost is None and (box.calls % LOOK_AGAIN == 0 or box.calls <= LOOK_AGAIN):
+                self._drift(event.box, box.cost)
         return super().handle(event)
+
+    def _drift(self, place: int, cost: float) -> None:
+        """Boxes that count a box's cost are looked at again if it is no longer what they were told."""
+        if abs(cost - self._costs[place]) > self._tolerance:
+            self._costs[place] = cost
+            self._stale.update(dict.fromkeys(self._before[place]))
 
     def _settle(self, now: float) -> None:
         """Boxes that changed go where they belong now."""
