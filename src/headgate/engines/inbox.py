@@ -215,7 +215,7 @@ class _Arrow:
         while waiting and waiting[0].order.first_serial < bound:
             packet = waiting.popleft()
             if packet.order.last_serial >= bound:
-                below = int(np.searchsorted(packet.order.serials, bound))
+                below = packet.order.span(0, bound)[1]
                 waiting.appendleft(packet.slice(below, len(packet) - below))
                 packet = packet.slice(0, below)
             self.ready.put(0, packet)
@@ -234,7 +234,7 @@ class _Arrow:
         count = 0
         for packet in self.ready.packets():
             if packet.order.last_serial >= bound:
-                count += int(np.searchsorted(packet.order.serials, bound))
+                count += packet.order.span(0, bound)[1]
                 break
             count += len(packet)
         self._taken += count

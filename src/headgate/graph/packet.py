@@ -159,6 +159,15 @@ class Order:
             return serials + self.length - 1
         return int(self.serials[-1])
 
+    def span(self, low: int, high: int) -> tuple[int, int]:
+        """Where the rows with serials from ``low`` up to ``high`` begin and end."""
+        serials, _, _, _, selections = self._base
+        if isinstance(serials, int) and not selections:
+            start = min(max(low - serials, 0), self.length)
+            return start, min(max(high - serials, start), self.length)
+        start, end = np.searchsorted(self.serials, [low, high]).tolist()
+        return start, end
+
     @staticmethod
     def concat(orders: Sequence[Order]) -> Order:
         """The rows of several orders, one after the other; with ordinals if all of the rows have them."""

@@ -115,7 +115,7 @@ class Planner(Waiting):
             self.position.clock,
             members,
             slices,
-            [self._pieces(members, *part) for part in slices],
+            self._reading(members, slices, shares),
             framed=self._framed,
             shares=shares,
             lanes=lanes if len(slices) > 1 else None,
@@ -229,16 +229,36 @@ class Planner(Waiting):
         entry = self.catalog.boxes[place]
         return entry.busy / max(entry.calls, 1)
 
+    def _reading(
+        self, members: dict[int, Member], slices: list[tuple[int, int]], shares: list[list[int]]
+    ) -> list[dict[int, Any]]:
+        """What each task reads."""
+        if shares:
+            return [self._pieces({place: members[place] for place in share}, *slices[0]) for share in shares]
+        return [self._pieces(members, *part) for part in slices]
+
     def _pieces(self, members: dict[int, Member], low: int, high: int) -> dict[int, Any]:
-        ranges: dict[int, tuple[int, int]] = {}
+        """What nodes need of every source, and nothing that lies between those behind and those ahead."""
+        spans: dict[int, list[tuple[int, int]]] = {}
         for place, member in members.items():
-            for feed in self.nodes.all[place].feeds:
-                if feed.source:
-                    start, end = ranges.get(feed.place, (1 << 62, 0))
-                    ranges[feed.place] = (min(start, member.low), max(end, member.high))
+            start, end = max(member.low, low), min(member.high, high)
+            if start < end:
+                for feed in self.nodes.all[place].feeds:
+                    if feed.source:
+                        spans.setdefault(feed.place, []).append((start, end))
         sources = self.position.offsets.sources
         return {
-            place: sources[place].pieces(max(start, low), min(end, high))
-            for place, (start, end) in ranges.items()
-            if max(start, low) < min(end, high)
+            place: [piece for span in _united(found) for piece in sources[place].pieces(*span)]
+            for place, found in spans.items()
         }
+
+
+def _united(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in spans that do not touch, in order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found

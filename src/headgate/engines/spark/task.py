@@ -64,6 +64,7 @@ class StepTask:
         if not order.shares:
             return Pass(order, number, packed).run()
         work = Pass(order, 0, packed, order.shares[number])
+        work.pieces = order.pieces[number]
         work.unique = f"{work.unique}-{number}"
         work.result.slice = number
         work.repeated = {p for earlier in order.shares[:number] for p in earlier}
@@ -143,6 +144,7 @@ class Pass:
         self.made: dict[Feed, list[Packet]] = {}
         """What has been made in this step on every arrow."""
         self.places = order.members if places is None else places
+        self.pieces = order.pieces[number]
         self.arrived: dict[tuple[int, int], list[Packet]] = {}
         """What other tasks have sent, by node and arrow."""
         self.changed: dict[int, list[Any]] = {}
@@ -177,7 +179,7 @@ class Pass:
         order = self.order
         for place, framed in self.packed.items():
             self.made[Feed(True, place)] = framed.packets
-        for place, pieces in order.pieces[self.number].items():
+        for place, pieces in self.pieces.items():
             if place in order.framed:
                 continue
             schema, origin = self.nodes.sources[place]
@@ -419,8 +421,8 @@ def between(packet: Packet, low: int, high: int) -> Packet:
     order = packet.order
     if not order.length or (order.first_serial >= low and order.last_serial < high):
         return packet
-    start, end = np.searchsorted(order.serials, [low, high])
-    return packet.slice(int(start), int(end - start))
+    start, end = order.span(low, high)
+    return packet.slice(start, end - start)
 
 
 def rounds_of(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:

@@ -73,7 +73,7 @@ class WorkOrder:
     slices: list[tuple[int, int]]
     """Ranges of serials; a task works on one of them."""
     pieces: list[dict[int, list[Piece]]]
-    """For every slice, what to read of every source."""
+    """For every slice or share, what to read of every source."""
     deliveries: dict[int, Delivery] = field(default_factory=dict)
     shares: list[list[int]] = field(default_factory=list)
     """For each of several tasks, the nodes that it runs on the whole range; stateless ones may be in many."""
