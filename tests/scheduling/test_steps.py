@@ -176,3 +176,54 @@ def test_no_query_waits_longer_than_the_bound(load: float, workers: int) -> None
     for query in range(steps.queries):
         turns = [0, *(n for n, step in enumerate(steps.sizes, 1) if query in step), len(steps.sizes)]
         assert max(later - turn for turn, later in pairwise(turns)) <= bound
+
+
+def pairs() -> Catalog:
+    """Two queries of two boxes each, the first of which two workers may run at a time; all have tuples."""
+    boxes = []
+    for query in range(2):
+        first = 2 * query
+        boxes.append(BoxEntry(f"first-{query}", 2, (), (first + 1,), (f"q{query}",), fed_by=(0,)))
+        boxes.append(BoxEntry(f"second-{query}", 1, (first,), (), (f"q{query}",)))
+    catalog = Catalog(boxes, {"q0": TIGHT, "q1": LOOSE})
+    catalog.plan_overhead = OVERHEAD
+    for box in range(4):
+        catalog.apply(Spawned(0.0, box, QueueState(10, mean=0.0)))
+    return catalog
+
+
+def asked(catalog: Catalog, times: int = 1) -> list[set[int]]:
+    """The boxes of the steps that a worker is given, one after the other, if nothing else happens."""
+    policy = policies.get("qos")
+    policy.start(catalog, 2)
+    found = []
+    for _ in range(times):
+        decisions = policy.handle(Idle(1.0, 1))
+        found.append({call.box for run in decisions if isinstance(run, Run) for call in run.plan})
+    return found
+
+
+def test_a_query_that_a_step_is_at_waits_for_it() -> None:
+    """Its first box could run beside that step, but then its results would wait for two commits."""
+    catalog = pairs()
+    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    assert asked(catalog) == [{2, 3}]
+
+
+def test_with_nothing_else_to_do_only_what_can_go_all_the_way_runs_beside_a_step() -> None:
+    catalog = pairs()
+    for box in (2, 3):
+        catalog.apply(Changed(1.0, box, QueueState(0)))
+    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    assert asked(catalog) == [{0, 1}]
+    catalog.apply(Started(1.0, 0, 1, 5, QueueState(5, mean=0.5)))
+    assert asked(catalog) == [set()]
+
+
+def test_fair_steps_take_queries_that_other_steps_are_at() -> None:
+    """Else somebody whose box others keep busy could wait for ever."""
+    catalog = pairs()
+    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    steps = asked(catalog, OLDEST_EVERY)
+    assert all(step == {2, 3} for step in steps[:-1])
+    assert 0 in steps[-1]

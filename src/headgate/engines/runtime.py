@@ -620,6 +620,7 @@ class Runtime(Scheduled):
 
     def report(self, engine: str, seconds: float) -> Report:
         rows = {s.name: e.rows for s, e in zip(self.network.sources, self.admission.entries, strict=True)}
+        least = self.catalog.least_latencies()
         for live in self.outputs:
             report = live.report
             report.tuples_in = sum(rows[s.name] for s in self.network.sources_of(live.output.port))
@@ -627,7 +628,7 @@ class Runtime(Scheduled):
             report.late = sum(self.boxes[b].late for b in boxes)
             report.measure(live.markers)
             if live.output.qos is not None:
-                report.attainable = live.output.qos.utility(self.catalog.least_latency(live.output.name))
+                report.attainable = live.output.qos.utility(least.get(live.output.name, 0.0))
         dropped = {
             (reason, box.box.name): count.load()
             for box in self.boxes

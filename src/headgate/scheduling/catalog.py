@@ -265,16 +265,16 @@ class Catalog:
         """Seconds that what waits at a box takes, with all that it causes downstream."""
         return self.boxes[place].queue.tuples * self.through(place, known)
 
-    def least_latency(self, query: str) -> float:
-        """Seconds that a tuple takes to the output of a query if it waits nowhere, on the longest way."""
-        longest = 0.0
+    def least_latencies(self) -> dict[str, float]:
+        """By query, the seconds that a tuple takes to its output if it waits nowhere, on the longest way."""
+        longest: dict[str, float] = {}
         ways: list[float] = []
         for box in self.boxes:  # those that feed a box have lower numbers
-            before = max([ways[up] for up in box.upstream], default=0.0)
-            ways.append(before + box.cost + box.call_overhead)
-            if query in box.queries:
-                longest = max(longest, ways[-1])
-        return longest + self.plan_overhead
+            way = max([ways[up] for up in box.upstream], default=0.0) + box.cost + box.call_overhead
+            ways.append(way)
+            for query in box.queries:
+                longest[query] = max(longest.get(query, 0.0), way)
+        return {query: seconds + self.plan_overhead for query, seconds in longest.items()}
 
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)

@@ -46,11 +46,11 @@ class DynamicSuperbox:
         return min(max(self._tightest / 2 - overhead, overhead), self._catalog.plan_limit)
 
     def plan(self, now: float, turns: Sequence[int], *, fair: bool = False) -> Plan:
-        """The next step; ``turns`` say when each box was last called.
+        """The next step, or nothing; ``turns`` say when each box was last called.
 
         ``fair``: whatever they are worth, up to half of it goes to the queries longest without a call.
         """
-        waiting = self._waiting()
+        waiting = self._waiting(fair)
         last = {query: min(turns[box] for box in places) for query, places in waiting.items()}
         left = sorted(waiting, key=lambda query: (*self._rank(query, waiting[query], now), last[query]))
         calls: dict[int, Call] = {}
@@ -69,13 +69,24 @@ class DynamicSuperbox:
             room -= self._take(query, waiting[query], room, calls)
         return tuple(calls[box] for box in sorted(calls))
 
-    def _waiting(self) -> dict[str, list[int]]:
-        """Of each query that has something to do, the boxes that could run."""
+    def _waiting(self, fair: bool) -> dict[str, list[int]]:
+        """Of each query that has something to do, the boxes that could run.
+
+        A query that another step is at waits for that step: run beside it, this one could only be committed
+        after it.  If there is nothing else to do, those go that can go all the way; of the others only a part
+        could run, and what it made would have to be stored for a later step.  A fair step takes them all:
+        with whom a query shares a box must not decide whether it ever runs.
+        """
+        boxes = self._catalog.boxes
         found: dict[str, list[int]] = {}
         for place in self._catalog.ready:
-            for query in self._catalog.boxes[place].queries:
+            for query in boxes[place].queries:
                 found.setdefault(query, []).append(place)
-        return found
+        free = {q: places for q, places in found.items() if not any(boxes[b].running for b in self._boxes[q])}
+        if fair or free:
+            return found if fair else free
+        whole = (q for q in found if all(boxes[b].running < boxes[b].lanes for b in self._boxes[q]))
+        return {query: found[query] for query in whole}
 
     # --- whose turn it is -----------------------------------------------------------------------------
 

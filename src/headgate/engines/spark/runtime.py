@@ -324,6 +324,7 @@ class SparkRuntime(Planner, Scheduled):
     def report(self, seconds: float, tuples: Sequence[int]) -> Report:
         network = self.nodes.network
         rows = {s.name: n for s, n in zip(network.sources, tuples, strict=True)}
+        least = self.catalog.least_latencies()
         for live in self.live[len(self.nodes.boxes) :]:
             report, output = live.report, live.node.output
             assert report is not None
@@ -333,7 +334,7 @@ class SparkRuntime(Planner, Scheduled):
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
             report.measure(list(live.markers))
             if output.qos is not None:
-                report.attainable = output.qos.utility(self.catalog.least_latency(output.name))
+                report.attainable = output.qos.utility(least.get(output.name, 0.0))
         dropped = {
             (reason, self.nodes.all[place].name): tuples
             for (reason, place), tuples in self.shedding.dropped.items()

@@ -86,7 +86,7 @@ class PriorityTuple(Pull):
             plan = self._box(ready, now)
         for call in plan:
             self._turns[call.box] = self._decisions
-        return plan
+        return plan or None
 
     def _box(self, ready: Sequence[int], now: float) -> Plan:
         """The box of the highest priority; of equal ones they take turns."""
