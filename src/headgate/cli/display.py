@@ -71,10 +71,19 @@ def query_table(report: Report, title: str | None = None) -> Table:
 
 def summary(report: Report) -> str:
     """One line on the whole run."""
-    over = report.overhead
     return (
         f"{report.engine}, policy {report.policy}, {report.workers} workers: {report.tuples:,} tuples in "
-        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; "
+        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; {_beside_boxes(report)}"
+    )
+
+
+def _beside_boxes(report: Report) -> str:
+    """Where time went beside the boxes: on Spark, within the steps."""
+    if report.steps:
+        parts = [f"{part} {seconds(spent / report.steps)}" for part, spent in report.step_seconds.items()]
+        return f"{report.steps:,} steps, each on average: {', '.join(parts)}"
+    over = report.overhead
+    return (
         f"overhead: worker {seconds(over.worker)}, storage {seconds(over.storage)}, "
         f"scheduler {seconds(over.scheduler)}"
     )
