@@ -121,6 +121,10 @@ def from_places(values: Ints) -> pa.Array:
 
 def taken(rows: Any, places: Ints) -> Any:
     """The rows of a batch, or the values of an array, at ``places``."""
+    if isinstance(rows, pa.Array) and not rows.null_count:
+        plain = words(rows)
+        if plain is not None:
+            return from_words(plain[places], rows.type)
     return _take((rows, from_words(places, _INT64)))
 
 

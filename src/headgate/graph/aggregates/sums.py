@@ -79,7 +79,7 @@ class ExactSum(Accumulator):
             self._add_limbs(groups, split_words(*limbs(values).T))
             return
         numbers = integers(values)
-        if self.wide is None and self._room(highest(numbers) * len(numbers)):
+        if self.wide is None and self._room(_bound(numbers) * len(numbers)):
             np.add.at(self.arrays["limb0"], groups, numbers)
             return
         self._add_limbs(groups, split_words(numbers, numbers >> 63))
@@ -118,7 +118,7 @@ class ExactSum(Accumulator):
         np.add.at(self.arrays["count"], into, source.arrays["count"][groups])
         if self.wide is None and source.wide is None:
             words = source.arrays["limb0"][groups]
-            if self._room(highest(words) * len(words)):
+            if self._room(_bound(words) * len(words)):
                 np.add.at(self.arrays["limb0"], into, words)
                 return
         self._add_limbs(into, [limb[groups] for limb in source._widen()])
@@ -139,11 +139,11 @@ class ExactSum(Accumulator):
             if self.type.precision < 38 and self.wide is not None:
                 totals = self._fit(totals)
             return totals.cast(self.type, safe=False) if self.type.precision < 38 else totals
-        if bool((high != low >> 63).any()):
+        if self.wide is not None and bool((high != low >> 63).any()):
             raise OperatorError(
                 "sum() overflowed BIGINT; sum a DECIMAL or a DOUBLE instead, e.g. sum(CAST(x AS DOUBLE))."
             )
-        return pa.array(low, mask=null)
+        return from_words(low, self.type, null if np.count_nonzero(null) else None)
 
     def _fit(self, totals: pa.Array) -> pa.Array:
         limit = pa.scalar(10 ** (self.type.precision - self.type.scale), type=pa.decimal128(38, 0))
@@ -180,6 +180,11 @@ class ExactSum(Accumulator):
             limb[groups] = part
 
 
+def _bound(words: Ints) -> int:
+    """At least the greatest magnitude, and at most about twice that: it takes one pass."""
+    return int(np.bitwise_or.reduce(words ^ (words >> 63))) + 1
+
+
 def highest(words: Ints) -> int:
     """The greatest magnitude."""
     return max(abs(int(words.max())), abs(int(words.min()))) if len(words) else 0
@@ -210,7 +215,9 @@ class FloatSum(Accumulator):
 class Average(FloatSum):
     def result(self, groups: Ints) -> pa.Array:
         count = self.arrays["count"][groups]
-        return pa.array(self.arrays["total"][groups] / np.maximum(count, 1), mask=count == 0)
+        null = count == 0
+        averages = self.arrays["total"][groups] / np.maximum(count, 1)
+        return from_words(averages, pa.float64(), null if np.count_nonzero(null) else None)
 
 
 class DecimalAverage(ExactSum):

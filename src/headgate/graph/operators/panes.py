@@ -84,6 +84,9 @@ class Panes:
         """Rows whose last window had closed."""
         return (times // self.every) * self.every + self.size <= before
 
+    def reserve(self, keys: int) -> None:
+        """There are so many keys, which makes no difference here."""
+
     def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
         """The groups of rows, none of which is late."""
         if not len(slots):

@@ -32,10 +32,12 @@ class Sessions:
         self.gap = window.size
         self.count = 0
         self.calendar = Calendar()
+        # One more than there are: the last one, which is -1, stands for no session.
         self.alive: Mask = np.zeros(1, dtype=np.bool_)
         self._slot: Ints = np.zeros(1, dtype=np.int64)
-        self._first: Ints = np.zeros(1, dtype=np.int64)
-        self._last: Ints = np.zeros(1, dtype=np.int64)
+        self._first: Ints = np.full(1, NEVER, dtype=np.int64)
+        self._last: Ints = np.full(1, NEVER, dtype=np.int64)
+        """Of a session that is not open any more, both are never."""
         self._next: Ints = np.full(1, -1, dtype=np.int64)
         self._head: Ints = np.full(0, -1, dtype=np.int64)
         """Sessions of a key are a chain: from the slot's head by next; dead ones may be in it."""
@@ -56,31 +58,30 @@ class Sessions:
         if not len(slots):
             return Assignment(slots)
         unique, keys = distinct(slots)
-        self._head = grown(self._head, int(unique.max()) + 1, -1)
         olds = self._head[unique]
-        there = olds >= 0
-        live = there & self.alive[olds]
+        last = self._last[olds]
+        live = last > NEVER
         order = lexical_order([keys, times])
         key, time = keys[order], times[order]
         leads = np.ones(len(key), dtype=np.bool_)
         np.not_equal(key[1:], key[:-1], out=leads[1:])
         # What a row finds: the last time of its key so far.
-        last: Ints = np.where(live, self._last[olds], NEVER)[key]
-        last[1:] = np.where(leads[1:], last[1:], np.maximum(last[1:], time[:-1]))
-        fresh = time - last >= self.gap
-        too_late = ~fresh & (last + self.gap <= before[order])
-        hard = there & ((self._next[olds] >= 0) | (live & (time[leads] < self._first[olds])))
-        hard[key[too_late]] = True
-        if hard.any():
+        found = last[key]
+        found[1:] = np.where(leads[1:], found[1:], np.maximum(found[1:], time[:-1]))
+        fresh = time - found >= self.gap
+        too_late = ~fresh & (found + self.gap <= before[order])
+        hard = (self._next[olds] >= 0) | (time[leads] < self._first[olds])
+        if np.count_nonzero(too_late):
+            hard[key[too_late]] = True
+        if np.count_nonzero(hard):
             return self._apart(hard[keys], slots, times, before)
         begins = leads | fresh
-        starts = begins.nonzero()[0]
-        ends = time[np.append(starts[1:], len(time)) - 1]
-        if not fresh.any():
-            self._last[olds] = np.maximum(self._last[olds], ends)
+        finals = np.ones(len(key), dtype=np.bool_)
+        finals[:-1] = begins[1:]
+        if not np.count_nonzero(fresh):
+            self._last[olds] = np.maximum(last, time[finals])
             return Assignment(olds[keys])
-        owners = key[starts]
-        groups = self._prolong(unique, olds, live, owners, fresh[starts], time[starts], ends)
+        groups = self._prolong(unique, olds, live, key[begins], fresh[begins], time[begins], time[finals])
         of_row = np.empty(len(slots), dtype=np.int64)
         of_row[order] = groups[begins.cumsum() - 1]
         return Assignment(of_row)
@@ -89,26 +90,27 @@ class Sessions:
         self, unique: Ints, olds: Ints, live: Mask, owners: Ints, new: Mask, starts: Ints, ends: Ints
     ) -> Ints:
         """The numbers of sessions by key and time; those that are not ``new`` go on with ``olds``."""
-        groups = olds[owners]
         known, self.count = self.count, self.count + int(np.count_nonzero(new))
         self._reserve()
         made = np.arange(known, self.count)
+        groups = olds[owners]
         groups[new] = made
         self.alive[known : self.count] = True
         self._slot[known : self.count] = unique[owners[new]]
         self._first[known : self.count] = starts[new]
-        self._last[known : self.count] = ends[new]
+        self._last[groups] = np.maximum(self._last[groups], ends)
         self.calendar.push(ends[new] + self.gap, made)
-        on = groups[~new]
-        self._last[on] = np.maximum(self._last[on], ends[~new])
-        follows = owners[1:] == owners[:-1]
-        self._next[groups[:-1][follows]] = groups[1:][follows]
-        first = np.ones(len(groups), dtype=np.bool_)
-        first[1:] = ~follows
-        leaders = groups[first]
-        self._head[unique[~live]] = leaders[~live]
+        leaders = groups
+        if len(groups) > len(unique):
+            follows = owners[1:] == owners[:-1]
+            self._next[groups[:-1][follows]] = groups[1:][follows]
+            first = np.ones(len(groups), dtype=np.bool_)
+            first[1:] = ~follows
+            leaders = groups[first]
+        self._head[unique] = np.where(live, olds, leaders)
         beside = live & (leaders != olds)
-        self._next[olds[beside]] = leaders[beside]
+        if np.count_nonzero(beside):
+            self._next[olds[beside]] = leaders[beside]
         return groups
 
     def _apart(self, hard: Mask, slots: Ints, times: Ints, before: Ints) -> Assignment:
@@ -155,19 +157,30 @@ class Sessions:
         into = group[runs.of_old]
         gone = runs.olds != into
         merged = runs.olds[gone]
-        self.alive[merged] = False
+        self._forget(merged)
         order = slice(None) if bool((runs.keys[1:] >= runs.keys[:-1]).all()) else np.argsort(runs.keys)
         self._chain(group[order])
         if not len(merged):
             return Assignment(group[runs.of_row])
         return Assignment(group[runs.of_row], None, merged, into[gone])
 
+    def reserve(self, keys: int) -> None:
+        """There are so many keys."""
+        self._head = grown(self._head, keys, -1)
+
     def _reserve(self) -> None:
-        self.alive = grown(self.alive, self.count, False)
-        self._slot = grown(self._slot, self.count)
-        self._first = grown(self._first, self.count)
-        self._last = grown(self._last, self.count)
-        self._next = grown(self._next, self.count, -1)
+        if len(self.alive) > self.count:
+            return
+        self.alive = grown(self.alive, self.count + 1, False)
+        self._slot = grown(self._slot, self.count + 1)
+        self._first = grown(self._first, self.count + 1, NEVER)
+        self._last = grown(self._last, self.count + 1, NEVER)
+        self._next = grown(self._next, self.count + 1, -1)
+
+    def _forget(self, groups: Ints) -> None:
+        self.alive[groups] = False
+        self._first[groups] = NEVER
+        self._last[groups] = NEVER
 
     def _chain(self, groups: Ints) -> None:
         """Chain ``groups``, which are all sessions of their keys, those of one key together."""
@@ -188,10 +201,11 @@ class Sessions:
         starts, ends = self.bounds(groups)
         # A session that has grown since it was entered is entered again.
         grew = ends > now
-        if grew.any():
+        if np.count_nonzero(grew):
             self.calendar.push(ends[grew], groups[grew])
-            groups, starts, ends = groups[~grew], starts[~grew], ends[~grew]
-        self.alive[groups] = False
+            done = ~grew
+            groups, starts, ends = groups[done], starts[done], ends[done]
+        self._forget(groups)
         return Closed(self._slot[groups], starts, ends, groups, None, groups)
 
     def snapshot(self) -> tuple[Ints, dict[str, pa.Array]]:
@@ -208,7 +222,7 @@ class Sessions:
         """Take out the open sessions of keys; how many there were."""
         slots = slots[slots < len(self._head)]
         groups, _ = self._chains(slots)
-        self.alive[groups] = False
+        self._forget(groups)
         return len(groups)
 
     def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> Ints:
@@ -221,7 +235,7 @@ class Sessions:
         self._first[groups] = columns["first"].to_numpy()
         self._last[groups] = columns["last"].to_numpy()
         self.calendar.push(self._last[groups] + self.gap, groups)
-        self._head = grown(self._head, int(slots.max()) + 1, -1)
+        self.reserve(int(slots.max()) + 1)
         there, _ = self._chains(distinct(slots)[0])
         together = np.concatenate([there, groups])
         self._chain(together[np.argsort(self._slot[together], kind="stable")])

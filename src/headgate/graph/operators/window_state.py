@@ -50,6 +50,7 @@ class WindowState(State):
 
     def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
         """Fold in rows that are not late."""
+        self.groups.reserve(len(self.keys))
         assignment = self.groups.assign(slots, times, before)
         groups, rows = assignment.groups, assignment.rows
         self.accumulators.grow(self.groups.count)
