@@ -92,7 +92,8 @@ def invalid(array: pa.Array) -> Mask | None:
         return np.ones(len(array), dtype=np.bool_)
     octets = np.frombuffer(bitmap, dtype=np.uint8, count=(end + 7) // 8)
     valid = np.unpackbits(octets[start // 8 :], bitorder="little")[start % 8 :][: end - start]
-    return valid == 0
+    null: Mask = valid == 0
+    return null
 
 
 def words(array: pa.Array) -> npt.NDArray[Any] | None:
