@@ -15,6 +15,8 @@ import pyarrow as pa
 from headgate.graph.columns import Ints, taken
 from headgate.graph.runs import outgrown
 
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+
 
 class Run:
     """Rows sorted by (slot, time); ``sequence`` is their place in the input they came from."""
@@ -59,17 +61,17 @@ class Run:
             return np.searchsorted(self._ranks, times)
         return np.clip(times, self.first, self.last + 1) - self.first
 
-    def pairs(self, slots: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
+    def pairs(self, slots: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """(i, row) for every i and every row of slot ``slots[i]`` with a time in ``low[i] .. high[i]``.
 
-        None if there are none.  Fast if the questions are sorted by slot and time.
+        Fast if the questions are sorted by slot and time.
         """
         base = np.minimum(slots, self._last_slot + 1) * self._span
         first = self._codes.searchsorted(base + self._scaled(low))
         last = self._codes.searchsorted(base + self._scaled(high + 1))
         counts = np.maximum(last - first, 0)
         if not np.count_nonzero(counts):
-            return None
+            return _NONE, _NONE
         through = counts.cumsum()
         asked = np.arange(len(slots), dtype=np.int64).repeat(counts)
         rows = np.arange(through[-1], dtype=np.int64) + (first - through + counts).repeat(counts)

@@ -282,10 +282,9 @@ class Join(Operator):
         if not len(new.run):
             return None
         oldest = np.maximum(new.run.times, new.clock) - self.within
-        found = run.pairs(new.run.slots, oldest, new.run.times + self.within)
-        if found is None:
+        asked, rows = run.pairs(new.run.slots, oldest, new.run.times + self.within)
+        if not len(asked):
             return None
-        asked, rows = found
         mine, other = taken(new.run.batch, asked), taken(run.batch, rows)
         left, right = (mine, other) if side == _LEFT else (other, mine)
         return _Pairs(left, right, new.place[asked], run.sequence[rows])
@@ -295,10 +294,9 @@ class Join(Operator):
         one, two = left.run, right.run
         if not len(one) or not len(two):
             return None
-        found = two.pairs(one.slots, one.times - self.within, one.times + self.within)
-        if found is None:
+        mine, other = two.pairs(one.slots, one.times - self.within, one.times + self.within)
+        if not len(mine):
             return None
-        mine, other = found
         right_later = right.place[other] > left.place[mine]
         now = np.where(right_later, right.clock[other], left.clock[mine])
         partner_time = np.where(right_later, one.times[mine], two.times[other])
