@@ -21,6 +21,25 @@ Mask = npt.NDArray[np.bool_]
 
 _NARROW_DECIMAL = 18
 
+_WORDS: dict[int, Any] = {
+    kind.id: np.dtype(bits)
+    for bits, kinds in (
+        (np.int8, [pa.int8()]),
+        (np.int16, [pa.int16()]),
+        (np.int32, [pa.int32(), pa.date32(), pa.time32("s")]),
+        (np.int64, [pa.int64(), pa.date64(), pa.time64("us"), pa.timestamp("us"), pa.duration("us")]),
+        (np.float32, [pa.float32()]),
+        (np.float64, [pa.float64()]),
+    )
+    for kind in kinds
+}
+"""What the values of a type look like in memory, by the type's id, where that is a number of numpy's."""
+_FLOATS = (pa.float32().id, pa.float64().id)
+_FEW = 512
+
+_take = pc.get_function("take").call
+"""The kernel without its Python wrapper, which costs as much as taking a few rows."""
+
 
 def refuse_duplicates(names: Sequence[str], what: str) -> None:
     """An output must not have two columns of one name."""
@@ -68,8 +87,46 @@ def invalid(array: pa.Array) -> Mask | None:
     """Which values are null; None if there are none."""
     if not array.null_count:
         return None
-    mask: Mask = pc.is_null(array).to_numpy(zero_copy_only=False)
-    return mask
+    bitmap, start, end = array.buffers()[0], array.offset, array.offset + len(array)
+    if bitmap is None:
+        return np.ones(len(array), dtype=np.bool_)
+    octets = np.frombuffer(bitmap, dtype=np.uint8, count=(end + 7) // 8)
+    valid = np.unpackbits(octets[start // 8 :], bitorder="little")[start % 8 :][: end - start]
+    null: Mask = valid == 0
+    return null
+
+
+def words(array: pa.Array) -> npt.NDArray[Any] | None:
+    """The values as they are in memory, anything where they are null; None if the type is no number there."""
+    dtype = _WORDS.get(array.type.id)
+    if dtype is None or not len(array):
+        return None if dtype is None else np.zeros(0, dtype)
+    data = array.buffers()[1]
+    return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def from_words(values: npt.NDArray[Any], kind: pa.DataType, null: Mask | None = None) -> pa.Array:
+    """The column that looks like ``values`` in memory; they must not change any more."""
+    bitmap = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [bitmap, data])
+
+
+_INT64 = pa.int64()
+
+
+def from_places(values: Ints) -> pa.Array:
+    """Integers as a column."""
+    return from_words(values, _INT64)
+
+
+def taken(rows: Any, places: Ints) -> Any:
+    """The rows of a batch, or the values of an array, at ``places``."""
+    if isinstance(rows, pa.Array) and not rows.null_count:
+        plain = words(rows)
+        if plain is not None:
+            return from_words(plain[places], rows.type)
+    return _take((rows, from_words(places, _INT64)))
 
 
 def limbs(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -88,14 +145,21 @@ def decimals(low: Ints, high: Ints, null: Mask | None, kind: pa.DataType) -> pa.
 def integers(array: pa.Array) -> Ints:
     """One 64-bit integer per value of a narrow type; nulls give 0."""
     kind = array.type
+    plain = words(array)
+    if plain is not None:
+        null = invalid(array)
+        if kind.id in _FLOATS:
+            floats = plain.astype(np.float64) + 0.0
+            floats[np.isnan(floats)] = np.nan
+            plain = floats.view(np.int64)
+        bits: Ints = plain.astype(np.int64, copy=False)
+        return bits if null is None else np.where(null, 0, bits)
     if pa.types.is_decimal(kind):
         low: Ints = limbs(array)[:, 0]
         null = invalid(array)
         return low if null is None else np.where(null, 0, low)
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
-    elif pa.types.is_temporal(kind):
-        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     if array.null_count:
         array = array.fill_null(0)
     values: Any = array.to_numpy(zero_copy_only=False)
@@ -110,6 +174,10 @@ def from_integers(values: Ints, null: Mask | None, kind: pa.DataType) -> pa.Arra
     """The column whose ``integers`` are ``values``."""
     if null is not None and not null.any():
         null = None
+    dtype = _WORDS.get(kind.id)
+    if dtype is not None:
+        plain: Any = values.view(np.float64) if kind.id in _FLOATS else values
+        return from_words(plain.astype(dtype, copy=False), kind, null)
     if pa.types.is_decimal(kind):
         return decimals(values, values >> 63, null, kind)
     if pa.types.is_boolean(kind):
@@ -117,10 +185,18 @@ def from_integers(values: Ints, null: Mask | None, kind: pa.DataType) -> pa.Arra
     if pa.types.is_floating(kind):
         floats: Any = values.view(np.float64).astype(kind.to_pandas_dtype())
         return pa.array(floats, type=kind, mask=null, from_pandas=False)
-    if pa.types.is_temporal(kind):
-        bits = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pa.array(values.astype(bits.to_pandas_dtype()), mask=null).view(kind)
     return pa.array(values.astype(kind.to_pandas_dtype()), type=kind, mask=null)
+
+
+def sortable(array: pa.Array) -> Ints:
+    """Integers that compare as the (narrow) values do; NaN is the greatest, nulls tie."""
+    bits = integers(array)
+    return flipped(bits) if pa.types.is_floating(array.type) else bits
+
+
+def flipped(bits: Ints) -> Ints:
+    """The bits of doubles as integers of the same order, and back."""
+    return np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
 
 
 def value_keys(array: pa.Array) -> list[npt.NDArray[Any]]:
@@ -128,11 +204,8 @@ def value_keys(array: pa.Array) -> list[npt.NDArray[Any]]:
     kind = array.type
     if pa.types.is_null(kind):
         return []
-    if pa.types.is_floating(kind):
-        bits = integers(array)
-        return [np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)]
     if is_narrow(kind):
-        return [integers(array)]
+        return [sortable(array)]
     null = invalid(array)
     keys: list[npt.NDArray[Any]]
     if pa.types.is_decimal(kind):
@@ -160,6 +233,8 @@ def lexical_order(keys: Sequence[npt.NDArray[Any]]) -> Ints:
 
     Integers whose ranges together fit one word are sorted as one, which is several times faster.
     """
+    if len(keys[0]) < _FEW:
+        return np.lexsort(tuple(reversed(keys)))
     packed, span = None, 1
     for key in keys if len(keys[0]) else ():
         low, high = int(key.min()), int(key.max())

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pandas._libs.hashtable import Int64HashTable
 
 from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
 
 _SMALL = 1024
+_encode = pc.get_function("dictionary_encode").call
 
 
 def grown(array: npt.NDArray[Any], size: int, fill: Any = 0) -> npt.NDArray[Any]:
@@ -45,8 +47,8 @@ class Numbering:
         """The number of every value; those not seen before get new ones."""
         values = np.ascontiguousarray(values)
         numbers: Ints = self._table.lookup(values)
-        unknown = numbers < 0
-        if unknown.any():
+        unknown = (numbers < 0).nonzero()[0]
+        if len(unknown):
             # A table of its own finds the distinct new values: the persistent one only looks up and adds.
             missing = values[unknown]
             fresh, places = Int64HashTable(len(missing)).factorize(missing)
@@ -101,7 +103,7 @@ class _Wide:
     def codes(self, array: pa.Array) -> Ints:
         if pa.types.is_decimal(self.type):
             array = array.view(self._stored)
-        encoded = array.dictionary_encode()
+        encoded = _encode((array,))
         words = encoded.dictionary.to_numpy(zero_copy_only=False)
         before = len(self._codes)
         codes = np.fromiter(map(self._codes.__getitem__, words), dtype=np.int64, count=len(words))

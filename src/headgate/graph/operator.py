@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from headgate.graph.packet import Packet
+from headgate.graph.packet import Packet, empty_batch
 
 
 class Kind(enum.Enum):
@@ -79,6 +79,8 @@ class Operator:
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""
 
+    _nothing: tuple[pa.RecordBatch, ...]
+
     def __init__(self, inputs: Sequence[pa.Schema], outputs: Sequence[pa.Schema]) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -87,6 +89,14 @@ class Operator:
     def label(self) -> str:
         """What it does, in the user's words, for pictures and errors."""
         return type(self).__name__.lower()
+
+    def nothing(self, output: int = 0) -> pa.RecordBatch:
+        """No rows of an output; made once, as that costs as much as working on a small packet."""
+        try:
+            return self._nothing[output]
+        except AttributeError:
+            self._nothing = tuple(empty_batch(schema) for schema in self.outputs)
+            return self._nothing[output]
 
     def open(self) -> State | None:
         """A fresh state; None for stateless operators."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import TypeMismatch
-from headgate.graph.columns import Ints, integers, invalid
+from headgate.graph.columns import Ints, from_words, integers, invalid
 from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.schema import require_columns
 
@@ -53,7 +53,7 @@ def event_times(array: pa.Array) -> Ints:
 
 def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
     """A column of times from microseconds."""
-    return pa.array(times, type=pa.int64()).view(kind)
+    return from_words(times, kind)
 
 
 def ticks_of(packet: Packet, column: int) -> Ticks:
@@ -87,7 +87,7 @@ class Passage:
 
     def causes(self, times: Ints) -> Ints:
         """The tick that brings time to each of ``times``."""
-        return np.searchsorted(self.after, times, side="left")
+        return self.after.searchsorted(times, side="left")
 
     def end(self, before: int) -> int:
         """The time after the packet."""

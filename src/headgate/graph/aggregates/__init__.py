@@ -92,10 +92,14 @@ class Accumulators:
     def __init__(self, aggregates: Sequence[Aggregate]) -> None:
         self.aggregates = tuple(aggregates)
         self.parts = [accumulator(a) for a in aggregates]
+        self._room = 0
 
     def grow(self, count: int) -> None:
-        for part in self.parts:
-            part.grow(count)
+        """Make room for groups below ``count``, and for as many more."""
+        if count > self._room:
+            self._room = 2 * count
+            for part in self.parts:
+                part.grow(self._room)
 
     def update(self, groups: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
         """Fold rows in: row i of the batch that was evaluated belongs to ``groups[i]``."""

@@ -10,21 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.graph.aggregates.base import Accumulator, Cells, distinct, firsts, lasts, present
-from headgate.graph.columns import Ints, from_integers, integers, is_narrow
-
-_SIGN = np.int64(0x7FFF_FFFF_FFFF_FFFF)
-
-
-def sortable(values: pa.Array) -> Ints:
-    """Integers that compare as the (narrow) values do; NaN is the greatest."""
-    bits = integers(values)
-    return np.where(bits < 0, bits ^ _SIGN, bits) if pa.types.is_floating(values.type) else bits
+from headgate.graph.columns import Ints, flipped, from_integers, is_narrow, sortable, taken
 
 
 def from_sortable(bits: Ints, null: Any, kind: pa.DataType) -> pa.Array:
     """The values whose ``sortable`` is ``bits``."""
     if pa.types.is_floating(kind):
-        bits = np.where(bits < 0, bits ^ _SIGN, bits)
+        bits = flipped(bits)
     return from_integers(bits, null, kind)
 
 
@@ -88,7 +80,7 @@ class WideExtreme(Accumulator):
         best = np.empty(len(unique), dtype=np.int64)
         by_rank = pc.array_sort_indices(values, order=order).to_numpy()[::-1]
         best[places[by_rank]] = by_rank
-        self.cells["value"].put(unique, values.take(pa.array(best)))
+        self.cells["value"].put(unique, taken(values, best))
         self.arrays["seen"][unique] = True
 
     def merge(self, into: Ints, source: Self, groups: Ints) -> None:
@@ -127,7 +119,7 @@ class Position(Accumulator):
     def _choose(self, groups: Ints, values: pa.Array, sequence: Ints) -> None:
         unique, places = distinct(groups)
         rows = (lasts if self.last else firsts)(places, len(unique))
-        self.cells["value"].put(unique, values.take(pa.array(rows)))
+        self.cells["value"].put(unique, taken(values, rows))
         self.arrays["sequence"][unique] = sequence[rows]
         self.arrays["seen"][unique] = True
 

@@ -14,8 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.aggregates.base import Accumulator, present
-from headgate.graph.aggregates.choices import from_sortable, sortable
-from headgate.graph.columns import Ints, integers, is_narrow
+from headgate.graph.aggregates.choices import from_sortable
+from headgate.graph.columns import Ints, from_words, integers, is_narrow, sortable, taken, words
+from headgate.graph.runs import outgrown
+
+Values = Any
+"""Numbers as they are in memory, or an Arrow array of anything else; without nulls."""
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -24,58 +29,71 @@ class Run:
 
     groups: Ints
     sequence: Ints
-    values: pa.Array
-    weights: Ints
+    values: Values
+    weights: Ints | None = None
+    """How many rows each stands for; None: every row for itself."""
+
+    def __len__(self) -> int:
+        return len(self.groups)
 
     def take(self, rows: Ints) -> Run:
-        return Run(
-            self.groups[rows], self.sequence[rows], self.values.take(pa.array(rows)), self.weights[rows]
-        )
+        values = taken(self.values, rows) if isinstance(self.values, pa.Array) else self.values[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return Run(self.groups[rows], self.sequence[rows], values, weights)
 
 
 def _joined(runs: Sequence[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+    values = [r.values for r in runs]
+    weights = [r.weights for r in runs if r.weights is not None]
     return Run(
         np.concatenate([r.groups for r in runs]),
         np.concatenate([r.sequence for r in runs]),
-        pa.concat_arrays([r.values for r in runs]),
-        np.concatenate([r.weights for r in runs]),
+        pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values),
+        np.concatenate(weights) if weights else None,
     )
 
 
 class Log:
     """Rows of groups.  ``compact`` may shorten a run whose rows are not all needed."""
 
-    def __init__(self, kind: pa.DataType, compact: Callable[[Run], Run]) -> None:
+    def __init__(self, kind: pa.DataType, compact: Callable[[Run], Run] | None) -> None:
         self.type = kind
         self._compact = compact
         self._runs: list[Run] = []
 
     def append(self, run: Run) -> None:
         """Add rows in any order of groups."""
-        if not len(run.groups):
-            return
-        run = self._sorted(run)
-        while self._runs and len(self._runs[-1].groups) <= 2 * len(run.groups):
-            run = self._sorted(_joined([self._runs.pop(), run]))
-        self._runs.append(run)
+        if len(run):
+            self._runs.append(self._sorted(_joined([*outgrown(self._runs, len(run)), run])))
 
     def _sorted(self, run: Run) -> Run:
-        return self._compact(run.take(np.argsort(run.groups, kind="stable")))
+        run = run.take(run.groups.argsort(kind="stable"))
+        return run if self._compact is None else self._compact(run)
 
     def rows(self, groups: Ints) -> Run:
         """The rows of ``groups``, with each group's place in ``groups`` as their group, sorted by it."""
-        found = [
-            Run(np.zeros(0, np.int64), np.zeros(0, np.int64), pa.array([], self.type), np.zeros(0, np.int64))
-        ]
+        found = []
         for run in self._runs:
-            low = np.searchsorted(run.groups, groups, side="left")
-            length = np.searchsorted(run.groups, groups, side="right") - low
-            places = np.repeat(np.arange(len(groups)), length)
-            starts = np.repeat(low - np.concatenate([[0], np.cumsum(length)[:-1]]), length)
-            part = run.take(starts + np.arange(len(places)))
-            part.groups = places
+            low = run.groups.searchsorted(groups, side="left")
+            length = run.groups.searchsorted(groups, side="right") - low
+            through = length.cumsum()
+            if not len(through) or not through[-1]:
+                continue
+            rows = np.arange(through[-1]) + (low - through + length).repeat(length)
+            part = run.take(rows)
+            part.groups = np.arange(len(groups)).repeat(length)
             found.append(part)
-        return self._sorted(_joined(found))
+        if not found:
+            return Run(_NONE, _NONE, kept(pa.array([], self.type)), _NONE)
+        return found[0] if len(found) == 1 else self._sorted(_joined(found))
+
+
+def kept(values: pa.Array) -> Values:
+    """Values without nulls as a run keeps them."""
+    plain = words(values)
+    return values if plain is None else plain
 
 
 class Remembering(Accumulator):
@@ -93,16 +111,22 @@ class Remembering(Accumulator):
     def stored(self) -> pa.DataType:
         return self.argument
 
-    def compact(self, run: Run) -> Run:
-        return run
+    compact: Callable[[Run], Run] | None = None
+    weighted = False
+    """Whether a row may stand for several."""
 
-    def encode(self, values: pa.Array) -> pa.Array:
-        return values
+    def encode(self, values: pa.Array) -> Values:
+        return kept(values)
+
+    def column(self, values: Values) -> pa.Array:
+        """Values that a run keeps as an array."""
+        return values if isinstance(values, pa.Array) else from_words(values, self.stored)
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
         assert values is not None
         groups, values, sequence = present(groups, values, sequence)
-        run = Run(groups, sequence, self.encode(values), np.ones(len(groups), dtype=np.int64))
+        weights = np.ones(len(groups), dtype=np.int64) if self.weighted else None
+        run = Run(groups, sequence, self.encode(values), weights)
         self.log.append(run)
         if self.untold is not None and len(groups):
             self.untold.append(run)
@@ -137,10 +161,11 @@ class Remembering(Accumulator):
 
     def _lists(self, rows: Run, count: int) -> dict[str, pa.Array]:
         offsets = pa.array(np.searchsorted(rows.groups, np.arange(count + 1)).astype(np.int32))
+        weights = np.ones(len(rows), dtype=np.int64) if rows.weights is None else rows.weights
         columns = {
             "sequence": pa.array(rows.sequence),
-            "value": rows.values,
-            "weight": pa.array(rows.weights),
+            "value": self.column(rows.values),
+            "weight": pa.array(weights),
         }
         return {name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()}
 
@@ -150,8 +175,8 @@ class Remembering(Accumulator):
             Run(
                 np.repeat(groups, lengths),
                 columns["sequence"].flatten().to_numpy(),
-                columns["value"].flatten(),
-                columns["weight"].flatten().to_numpy(),
+                kept(columns["value"].flatten()),
+                columns["weight"].flatten().to_numpy() if self.weighted else None,
             )
         )
 
@@ -162,18 +187,19 @@ class CollectList(Remembering):
     def result(self, groups: Ints) -> pa.Array:
         rows = self.log.rows(groups)
         rows = rows.take(np.lexsort((rows.sequence, rows.groups)))
-        offsets = np.searchsorted(rows.groups, np.arange(len(groups) + 1)).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), rows.values).cast(self.type)
+        offsets = rows.groups.searchsorted(np.arange(len(groups) + 1)).astype(np.int32)
+        return pa.ListArray.from_arrays(from_words(offsets, pa.int32()), self.column(rows.values), self.type)
 
 
 class CountDistinct(Remembering):
     """Exact: the log keeps each distinct value of a group at most once per run."""
 
     def compact(self, run: Run) -> Run:
-        if is_narrow(run.values.type):
-            codes = integers(run.values)
+        values = self.column(run.values)
+        if is_narrow(values.type):
+            codes = integers(values)
         else:
-            codes = run.values.dictionary_encode().indices.to_numpy().astype(np.int64)
+            codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
         order = np.lexsort((codes, run.groups))
         groups, codes = run.groups[order], codes[order]
         new = np.ones(len(order), dtype=np.bool_)
@@ -194,17 +220,19 @@ class Percentile(Remembering):
     ``parameters`` = (p or a tuple of them, accuracy).
     """
 
+    weighted = True
+
     @property
     def stored(self) -> pa.DataType:
         return pa.int64()
 
-    def encode(self, values: pa.Array) -> pa.Array:
-        return pa.array(sortable(values))
+    def encode(self, values: pa.Array) -> Values:
+        return sortable(values)
 
     def compact(self, run: Run) -> Run:
-        values = run.values.to_numpy()
-        order = np.lexsort((values, run.groups))
+        order = np.lexsort((run.values, run.groups))
         run = run.take(order)
+        assert run.weights is not None
         buckets = 32 * int(self.parameters[1])
         starts = np.flatnonzero(np.concatenate([[True], run.groups[1:] != run.groups[:-1]]))
         if not len(order) or np.diff(np.append(starts, len(order))).max() <= 2 * buckets:
@@ -226,7 +254,8 @@ class Percentile(Remembering):
 
     def result(self, groups: Ints) -> pa.Array:
         rows = self.log.rows(groups)
-        values = rows.values.to_numpy()
+        values = rows.values
+        assert rows.weights is not None
         total = np.bincount(rows.groups, rows.weights, minlength=len(groups)).astype(np.int64)
         below = np.concatenate([[0], np.cumsum(total)[:-1]]) if len(groups) else total
         through = np.cumsum(rows.weights)

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.graph.aggregates.base import Cells, distinct, firsts
-from headgate.graph.aggregates.choices import from_sortable, sortable
+from headgate.graph.aggregates.choices import from_sortable
 from headgate.graph.aggregates.running import Change, Rows, Running
 from headgate.graph.aggregates.scans import Segments, running, running_sums
-from headgate.graph.columns import Ints
+from headgate.graph.columns import Ints, sortable
 from headgate.graph.expressions import Aggregate
 from headgate.graph.keys import KeyIndex
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from headgate.errors import BadRow
 from headgate.graph.aggregates.running import Change, Rows, Running
 from headgate.graph.aggregates.scans import Segments, running, running_moments, running_sums
-from headgate.graph.aggregates.sums import as_floats, moments_result
+from headgate.graph.aggregates.sums import LOW, as_floats, highest, moments_result, split_words
 from headgate.graph.columns import Ints, Mask, decimals, integers, limbs
 
 
@@ -19,9 +19,6 @@ class RunningCount(Running):
     def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:
         count = self.count(rows, segments)
         return pa.array(segments.unsorted(count)), self.change(segments, count=count)
-
-
-_LOW = np.int64(0xFFFF_FFFF)
 
 
 class RunningSum(Running):
@@ -57,26 +54,18 @@ class RunningSum(Running):
             below, above = rows.sorted(unscaled[:, 0], 0), rows.sorted(unscaled[:, 1], 0)
         else:
             below = rows.sorted(integers(rows.values), 0)
-            if bool((high == low >> 63).all()) and _highest(below) * len(below) + _highest(low) < 1 << 62:
+            if bool((high == low >> 63).all()) and highest(below) * len(below) + highest(low) < 1 << 62:
                 sums = running_sums(below, segments, low)
                 return sums, sums >> 63
             above = below >> 63
         parts = [
             running_sums(part, segments, start)
-            for part, start in zip(_split(below, above), _split(low, high), strict=True)
+            for part, start in zip(split_words(below, above), split_words(low, high), strict=True)
         ]
         for place in range(3):
             parts[place + 1] = parts[place + 1] + (parts[place] >> 32)
-            parts[place] = parts[place] & _LOW
+            parts[place] = parts[place] & LOW
         return parts[0] | (parts[1] << 32), parts[2] | (parts[3] << 32)
-
-
-def _split(low: Ints, high: Ints) -> list[Ints]:
-    return [low & _LOW, (low >> 32) & _LOW, high & _LOW, high >> 32]
-
-
-def _highest(values: Ints) -> int:
-    return max(abs(int(values.max())), abs(int(values.min()))) if len(values) else 0
 
 
 def _beyond(sums: pa.Array, kind: pa.DataType) -> Mask:

@@ -17,15 +17,18 @@ import pyarrow.compute as pc
 
 from headgate.errors import OperatorError
 from headgate.graph.aggregates.base import Accumulator, distinct, present
-from headgate.graph.columns import Ints, decimals, integers, limbs
+from headgate.graph.columns import Ints, decimals, from_words, integers, limbs, words
 from headgate.graph.keys import grown
 
 _SAFE = 1 << 62
-_LOW = np.int64(0xFFFF_FFFF)
+LOW = np.int64(0xFFFF_FFFF)
 
 
 def as_floats(values: pa.Array) -> npt.NDArray[np.float64]:
     """Numbers as doubles; the values have no nulls."""
+    plain = words(values)
+    if plain is not None:
+        return plain.astype(np.float64, copy=False)
     return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
@@ -41,7 +44,7 @@ class Count(Accumulator):
         np.add.at(self.arrays["count"], into, source.arrays["count"][groups])
 
     def result(self, groups: Ints) -> pa.Array:
-        return pa.array(self.arrays["count"][groups])
+        return from_words(self.arrays["count"][groups], self.type)
 
 
 class ExactSum(Accumulator):
@@ -73,18 +76,18 @@ class ExactSum(Accumulator):
             return
         np.add.at(self.arrays["count"], groups, 1)
         if pa.types.is_decimal(values.type) and values.type.precision > 18:
-            self._add_limbs(groups, _split(limbs(values)))
+            self._add_limbs(groups, split_words(*limbs(values).T))
             return
-        words = integers(values)
-        if self.wide is None and self._room(_highest(words) * len(words)):
-            np.add.at(self.arrays["limb0"], groups, words)
+        numbers = integers(values)
+        if self.wide is None and self._room(_bound(numbers) * len(numbers)):
+            np.add.at(self.arrays["limb0"], groups, numbers)
             return
-        self._add_limbs(groups, _split(np.column_stack([words, words >> 63])))
+        self._add_limbs(groups, split_words(numbers, numbers >> 63))
 
     def _room(self, more: int) -> bool:
         """Whether the words can take ``more`` for certain."""
         if self.bound + more >= _SAFE:
-            self.bound = _highest(self.arrays["limb0"])
+            self.bound = highest(self.arrays["limb0"])
         if self.bound + more >= _SAFE:
             return False
         self.bound += more
@@ -93,7 +96,7 @@ class ExactSum(Accumulator):
     def _widen(self) -> list[Ints]:
         if self.wide is None:
             words = self.arrays["limb0"]
-            self.wide = _split(np.column_stack([words, words >> 63]))
+            self.wide = split_words(words, words >> 63)
         return self.wide
 
     def _add_limbs(self, groups: Ints, parts: Sequence[Ints]) -> None:
@@ -103,7 +106,7 @@ class ExactSum(Accumulator):
         touched = groups if len(groups) < len(wide[0]) else slice(None)
         for low, high in itertools.pairwise(wide):
             carry = low[touched] >> 32
-            low[touched] &= _LOW
+            low[touched] &= LOW
             if isinstance(touched, slice):
                 high += carry
             else:
@@ -115,7 +118,7 @@ class ExactSum(Accumulator):
         np.add.at(self.arrays["count"], into, source.arrays["count"][groups])
         if self.wide is None and source.wide is None:
             words = source.arrays["limb0"][groups]
-            if self._room(_highest(words) * len(words)):
+            if self._room(_bound(words) * len(words)):
                 np.add.at(self.arrays["limb0"], into, words)
                 return
         self._add_limbs(into, [limb[groups] for limb in source._widen()])
@@ -136,11 +139,11 @@ class ExactSum(Accumulator):
             if self.type.precision < 38 and self.wide is not None:
                 totals = self._fit(totals)
             return totals.cast(self.type, safe=False) if self.type.precision < 38 else totals
-        if bool((high != low >> 63).any()):
+        if self.wide is not None and bool((high != low >> 63).any()):
             raise OperatorError(
                 "sum() overflowed BIGINT; sum a DECIMAL or a DOUBLE instead, e.g. sum(CAST(x AS DOUBLE))."
             )
-        return pa.array(low, mask=null)
+        return from_words(low, self.type, null if np.count_nonzero(null) else None)
 
     def _fit(self, totals: pa.Array) -> pa.Array:
         limit = pa.scalar(10 ** (self.type.precision - self.type.scale), type=pa.decimal128(38, 0))
@@ -157,7 +160,7 @@ class ExactSum(Accumulator):
         if self.wide is not None:
             taken.wide = [limb[groups] for limb in self.wide]
         elif len(groups):
-            taken.bound = _highest(taken.arrays["limb0"])
+            taken.bound = highest(taken.arrays["limb0"])
         return taken
 
     def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
@@ -169,21 +172,27 @@ class ExactSum(Accumulator):
             return
         self.arrays["count"][groups] = columns["count"].to_numpy()
         low, high = columns["low"].to_numpy(), columns["high"].to_numpy()
-        if self.wide is None and bool((high == low >> 63).all()) and _highest(low) < _SAFE:
-            self.bound = max(self.bound, _highest(low))
+        if self.wide is None and bool((high == low >> 63).all()) and highest(low) < _SAFE:
+            self.bound = max(self.bound, highest(low))
             self.arrays["limb0"][groups] = low
             return
-        for limb, part in zip(self._widen(), _split(np.column_stack([low, high])), strict=True):
+        for limb, part in zip(self._widen(), split_words(low, high), strict=True):
             limb[groups] = part
 
 
-def _highest(words: Ints) -> int:
+def _bound(words: Ints) -> int:
+    """At least the greatest magnitude, and at most about twice that: it takes one pass."""
+    return int(np.bitwise_or.reduce(words ^ (words >> 63))) + 1
+
+
+def highest(words: Ints) -> int:
+    """The greatest magnitude."""
     return max(abs(int(words.max())), abs(int(words.min()))) if len(words) else 0
 
 
-def _split(words: Ints) -> list[Ints]:
-    low, high = words[:, 0], words[:, 1]
-    return [low & _LOW, (low >> 32) & _LOW, high & _LOW, high >> 32]
+def split_words(low: Ints, high: Ints) -> list[Ints]:
+    """Numbers of 128 bits as limbs of 32, the last one signed."""
+    return [low & LOW, (low >> 32) & LOW, high & LOW, high >> 32]
 
 
 class FloatSum(Accumulator):
@@ -206,7 +215,9 @@ class FloatSum(Accumulator):
 class Average(FloatSum):
     def result(self, groups: Ints) -> pa.Array:
         count = self.arrays["count"][groups]
-        return pa.array(self.arrays["total"][groups] / np.maximum(count, 1), mask=count == 0)
+        null = count == 0
+        averages = self.arrays["total"][groups] / np.maximum(count, 1)
+        return from_words(averages, pa.float64(), null if np.count_nonzero(null) else None)
 
 
 class DecimalAverage(ExactSum):

@@ -232,9 +232,16 @@ def remainder(operator: str, left: Node, right: Node, text: str) -> Node:
         raise _no_decimal_remainder(operator, left, right, text)
     type_ = left.type
     positive = operator == "pmod"
+    fixed = None if right.constant is None or not right.constant.is_valid else numbers(right.constant)
+    if positive or (fixed is not None and not fixed[0]):
+        fixed = None
 
     def run(a: Value, b: Value) -> tuple[Value, Bad]:
         n = rows(a, b)
+        if fixed is not None:
+            with np.errstate(all="ignore"):
+                r = np.fmod(numbers(a), fixed)
+            return from_numbers(r, type_, both_valid(n, a)), None
         x, y = numbers(a), numbers(b)
         zero = np.broadcast_to(y == 0, n)
         with np.errstate(all="ignore"):

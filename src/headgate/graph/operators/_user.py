@@ -10,16 +10,29 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headgate.errors import BadRow, OperatorError, PipelineError, nearest
+from headgate.graph.columns import Mask, taken
 from headgate.graph.packet import Indices, Packet
 from headgate.graph.rows import to_rows
 
 Row = dict[str, Any]
 
 
-def located(bad: BadRow, label: str, packet: Packet) -> BadRow:
-    """``bad`` with the operator and the tuple's serial in its message."""
-    serial = packet.order.serials[bad.index]
-    return BadRow(f"{label}: tuple {serial}: {bad}", bad.index)
+def located(bad: BadRow, label: str, packet: Packet, rows: Indices | None = None) -> BadRow:
+    """``bad`` with the operator and the tuple's serial in its message; it was found among ``rows``."""
+    index = bad.index if rows is None else int(rows[bad.index])
+    serial = packet.order.serials[index]
+    return BadRow(f"{label}: tuple {serial}: {bad}", index)
+
+
+def set_apart(
+    packet: Packet, late: Mask, nothing: pa.RecordBatch
+) -> tuple[pa.RecordBatch, Indices | None, Packet]:
+    """The rows that are not late, which these are (None: all), and the packet of the late ones."""
+    late_rows = late.nonzero()[0]
+    if not len(late_rows):
+        return packet.batch, None, packet.caused(nothing, late_rows)
+    rows = (~late).nonzero()[0]
+    return taken(packet.batch, rows), rows, packet.caused(taken(packet.batch, late_rows), late_rows)
 
 
 def function_name(fn: Callable[..., Any]) -> str:

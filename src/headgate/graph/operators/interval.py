@@ -12,7 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.columns import Ints
+from headgate.graph.columns import Ints, taken
+from headgate.graph.runs import outgrown
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Run:
@@ -43,7 +46,7 @@ class Run:
         codes = slots * self._span + self._scaled(times)
         if not bool(np.all(codes[:-1] <= codes[1:])):
             by_code = np.argsort(codes, kind="stable")
-            batch = batch.take(pa.array(by_code))
+            batch = taken(batch, by_code)
             slots, times, sequence = slots[by_code], times[by_code], sequence[by_code]
             codes = codes[by_code]
         self.batch, self.slots, self.times, self.sequence = batch, slots, times, sequence
@@ -64,12 +67,14 @@ class Run:
         Fast if the questions are sorted by slot and time.
         """
         base = np.minimum(slots, self._last_slot + 1) * self._span
-        first = np.searchsorted(self._codes, base + self._scaled(low))
-        last = np.searchsorted(self._codes, base + self._scaled(high + 1))
+        first = self._codes.searchsorted(base + self._scaled(low))
+        last = self._codes.searchsorted(base + self._scaled(high + 1))
         counts = np.maximum(last - first, 0)
-        total = int(counts.sum())
-        asked = np.repeat(np.arange(len(slots), dtype=np.int64), counts)
-        rows = np.arange(total, dtype=np.int64) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        if not np.count_nonzero(counts):
+            return _NONE, _NONE
+        through = counts.cumsum()
+        asked = np.arange(len(slots), dtype=np.int64).repeat(counts)
+        rows = np.arange(through[-1], dtype=np.int64) + (first - through + counts).repeat(counts)
         return asked, rows
 
     def before(self, time: int) -> int:
@@ -83,7 +88,7 @@ class Run:
         if time <= self.first:
             return self
         kept = np.flatnonzero(self.times >= time)
-        return Run(self.batch.take(pa.array(kept)), self.slots[kept], self.times[kept], self.sequence[kept])
+        return Run(taken(self.batch, kept), self.slots[kept], self.times[kept], self.sequence[kept])
 
 
 class Shelf:
@@ -101,17 +106,18 @@ class Shelf:
     def add(self, run: Run, oldest: int) -> None:
         """Put a run on the shelf; rows older than ``oldest`` may be forgotten."""
         run = run.since(oldest)
-        while self.runs and len(self.runs[-1]) <= 2 * len(run):
-            other = self.runs.pop().since(oldest)
-            if len(other):
-                run = Run(
-                    pa.concat_batches([other.batch, run.batch]),
-                    np.concatenate([other.slots, run.slots]),
-                    np.concatenate([other.times, run.times]),
-                    np.concatenate([other.sequence, run.sequence]),
-                )
-        if len(run):
-            self.runs.append(run)
+        if not len(run):
+            return
+        runs = [r for r in (old.since(oldest) for old in outgrown(self.runs, len(run))) if len(r)]
+        if runs:
+            runs.append(run)
+            run = Run(
+                pa.concat_batches([r.batch for r in runs]),
+                np.concatenate([r.slots for r in runs]),
+                np.concatenate([r.times for r in runs]),
+                np.concatenate([r.sequence for r in runs]),
+            )
+        self.runs.append(run)
 
     def forget(self, oldest: int) -> None:
         """Rewrite the runs of which most rows are older than ``oldest``."""

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import PipelineError, TypeMismatch
-from headgate.graph.columns import Ints, check_key, invalid
+from headgate.graph.columns import Ints, check_key, invalid, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators.interval import Run, Shelf
 from headgate.graph.operators.snapshots import tracked
-from headgate.graph.packet import Marker, Order, Packet, empty_batch
+from headgate.graph.packet import Marker, Order, Packet
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, event_times, time_column
 
@@ -78,7 +78,6 @@ class JoinState(State):
         self.shelves[side].add(run, self.oldest)
         if self._untold is not None:
             self._untold[side].append(run)
-        self.forget()
 
     def forget(self) -> None:
         """Let go of rows that are gone, and of keys without rows, once they are many."""
@@ -120,7 +119,7 @@ class JoinState(State):
             for side in (_LEFT, _RIGHT):
                 rows = np.flatnonzero(sides == side)
                 if len(rows):
-                    run = self._join.written(batch.take(pa.array(rows)), side, self.index)
+                    run = self._join.written(taken(batch, rows), side, self.index)
                     self.shelves[side].add(run, self.oldest)
 
     def _table(self, runs: tuple[list[Run], list[Run]]) -> pa.Table:
@@ -251,9 +250,11 @@ class Join(Operator):
         found += [self._meet(new[_RIGHT], run, _RIGHT) for run in state.shelves[_LEFT]]
         found.append(self._meet_each_other(new[_LEFT], new[_RIGHT]))
         for side in (_LEFT, _RIGHT):
-            state.remember(side, new[side].run)
+            if len(new[side].run):
+                state.remember(side, new[side].run)
+        state.forget()
         markers: dict[int, Marker] = {id(m): m for p in packets for m in p.markers}
-        batch, causes = self._assemble([pairs for pairs in found if len(pairs.cause)])
+        batch, causes = self._assemble([pairs for pairs in found if pairs is not None and len(pairs.cause)])
         order = both.take(come).take(causes)
         return [Packet(batch, order, tuple(markers.values()), packets[_LEFT].request)]
 
@@ -268,7 +269,7 @@ class Join(Operator):
         rows = np.arange(len(packet), dtype=np.int64)
         if not usable.all():
             rows = np.flatnonzero(usable)
-            batch, times = batch.take(pa.array(rows)), times[rows]
+            batch, times = taken(batch, rows), times[rows]
         slots = state.index.slots([batch.column(n) for n in self.keys_by_input[side]], batch.num_rows)
         run = Run(batch, slots, times, rows)
         place = place[run.sequence]
@@ -276,26 +277,34 @@ class Join(Operator):
         state.counts[side] += len(packet)
         return _New(run, clock[place], place)
 
-    def _meet(self, new: _New, run: Run, side: int) -> _Pairs:
+    def _meet(self, new: _New, run: Run, side: int) -> _Pairs | None:
         """New rows of ``side`` with remembered rows of the other: the new row is the later one."""
+        if not len(new.run):
+            return None
         oldest = np.maximum(new.run.times, new.clock) - self.within
         asked, rows = run.pairs(new.run.slots, oldest, new.run.times + self.within)
-        mine, other = new.run.batch.take(pa.array(asked)), run.batch.take(pa.array(rows))
+        if not len(asked):
+            return None
+        mine, other = taken(new.run.batch, asked), taken(run.batch, rows)
         left, right = (mine, other) if side == _LEFT else (other, mine)
         return _Pairs(left, right, new.place[asked], run.sequence[rows])
 
-    def _meet_each_other(self, left: _New, right: _New) -> _Pairs:
+    def _meet_each_other(self, left: _New, right: _New) -> _Pairs | None:
         """New rows with new rows: whichever has the later place is the cause."""
         one, two = left.run, right.run
+        if not len(one) or not len(two):
+            return None
         mine, other = two.pairs(one.slots, one.times - self.within, one.times + self.within)
+        if not len(mine):
+            return None
         right_later = right.place[other] > left.place[mine]
         now = np.where(right_later, right.clock[other], left.clock[mine])
         partner_time = np.where(right_later, one.times[mine], two.times[other])
         there = np.flatnonzero(partner_time + self.within >= now)
         mine, other, right_later = mine[there], other[there], right_later[there]
         return _Pairs(
-            one.batch.take(pa.array(mine)),
-            two.batch.take(pa.array(other)),
+            taken(one.batch, mine),
+            taken(two.batch, other),
             np.where(right_later, right.place[other], left.place[mine]),
             np.where(right_later, one.sequence[mine], two.sequence[other]),
         )
@@ -303,7 +312,7 @@ class Join(Operator):
     def _assemble(self, found: list[_Pairs]) -> tuple[pa.RecordBatch, Ints]:
         """All pairs in the order of their causes, then of their partners; and the causes' places."""
         if not found:
-            return empty_batch(self.outputs[0]), np.empty(0, dtype=np.int64)
+            return self.nothing(), np.empty(0, dtype=np.int64)
         left = pa.concat_batches([pairs.left for pairs in found])
         right = pa.concat_batches([pairs.right for pairs in found])
         columns = left.columns + [right.column(name) for name in self._right_columns]
@@ -313,7 +322,7 @@ class Join(Operator):
         # One integer for both: a call's rows times the numbers of those remembered is far below 2**63.
         first, span = int(partners.min()), int(partners.max() - partners.min()) + 1
         order = np.argsort(causes * span + (partners - first))
-        return batch.take(pa.array(order)), causes[order]
+        return taken(batch, order), causes[order]
 
     def snapshot_schema(self) -> pa.Schema:
         """Key columns, then the side, the place in the input, and the row itself."""

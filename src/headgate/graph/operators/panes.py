@@ -48,6 +48,15 @@ class Closed:
     """None: each window is one group."""
     dropped: Ints
 
+    def ordered(self, order: Ints) -> Closed:
+        """The same windows in another order."""
+        slots, starts, ends = self.slots[order], self.starts[order], self.ends[order]
+        if self.window is None:
+            return Closed(slots, starts, ends, self.groups[order], None, self.dropped)
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order))
+        return Closed(slots, starts, ends, self.groups, places[self.window], self.dropped)
+
 
 class Panes:
     """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
@@ -63,6 +72,8 @@ class Panes:
         self.calendar = Calendar()
         self.alive: Mask = np.zeros(0, dtype=np.bool_)
         self._parts = Numbering()
+        self._recent = (-1 << 63, 0)
+        """A part, and its number: packets of one part follow each other."""
         self._groups = Numbering()
 
     @property
@@ -72,6 +83,9 @@ class Panes:
     def late(self, times: Ints, before: Ints) -> Mask:
         """Rows whose last window had closed."""
         return (times // self.every) * self.every + self.size <= before
+
+    def reserve(self, keys: int) -> None:
+        """There are so many keys, which makes no difference here."""
 
     def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
         """The groups of rows, none of which is late."""
@@ -99,8 +113,12 @@ class Panes:
         return first
 
     def _find(self, slots: Ints, parts: Ints, windows: Ints) -> Ints:
+        codes: Ints | int
         if parts[0] == parts[-1] and bool((parts == parts[0]).all()):
-            codes = self._parts.number(parts[:1])[0]
+            part = int(parts[0])
+            if part != self._recent[0]:
+                self._recent = part, int(self._parts.number(parts[:1])[0])
+            codes = self._recent[1]
         else:
             codes = self._parts.number(parts)
         known = self._groups.count
@@ -108,7 +126,7 @@ class Panes:
         if self._groups.count > known:
             self.alive = grown(self.alive, self._groups.count, False)
             self.alive[known : self._groups.count] = True
-            fresh = groups >= known
+            fresh = (groups >= known).nonzero()[0]
             first = np.empty(self._groups.count - known, dtype=np.int64)
             first[groups[fresh] - known] = windows[fresh]
             self.calendar.push(first * self.every + self.size, np.arange(known, self._groups.count))

@@ -8,16 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
-from headgate.graph.columns import Ints, lexical_order, sort_keys
+from headgate.graph.columns import Ints, from_places, lexical_order, sort_keys, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_ordering
 from headgate.graph.operator import Kind, Operator, State
-from headgate.graph.operators._user import located
+from headgate.graph.operators._user import located, set_apart
 from headgate.graph.operators.snapshots import is_whole, marked, marks, tracked, whole
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import NEVER, Clock, time_column
 
 _END, _SEQUENCE = 0, 1
+_NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
 
 class TopState(State):
@@ -54,10 +55,10 @@ class TopState(State):
             self.chosen = self._operator.best(pa.concat_batches([self.chosen, *self.rows]))
             self.rows, self.more = [], 0
 
-    def close(self, now: int) -> pa.RecordBatch:
-        """Take out the best rows of the windows that end at ``now`` or before."""
+    def close(self, now: int) -> pa.RecordBatch | None:
+        """Take out the best rows of the windows that end at ``now`` or before; None if there are none."""
         if self.next_end > now:
-            return self.chosen.slice(0, 0)
+            return None
         self.choose()
         ends = self.chosen.column(_END).to_numpy()
         due = int(np.searchsorted(ends, now, side="right"))
@@ -71,7 +72,7 @@ class TopState(State):
         if self._untold is not None and rows.num_rows:
             self._untold.append(rows)
 
-    def end(self) -> pa.RecordBatch:
+    def end(self) -> pa.RecordBatch | None:
         """Take out the best rows of all windows, because the stream has ended."""
         self._ended = True
         return self.close(-NEVER)
@@ -163,34 +164,41 @@ class Top(Operator):
         order = enough[lexical_order([key[enough] for key in keys])]
         window = ends[order]
         rank = np.arange(len(order)) - np.searchsorted(window, window, side="left")
-        return rows.take(pa.array(order[rank < self.n]))
+        return taken(rows, order[rank < self.n])
 
     def process(self, packets: Sequence[Packet], state: TopState) -> list[Packet]:
         packet = packets[0]
         passage = state.clock.pass_by(packet, self._time_column)
         ends = (passage.times // self.every + 1) * self.every
         late = (passage.times == NEVER) | (ends <= passage.before)
-        late_rows, rows = np.flatnonzero(late), np.flatnonzero(~late)
-        batch = packet.batch.take(pa.array(rows)) if len(late_rows) else packet.batch
+        batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
         try:
             by = [expression.evaluate(batch) for expression, _, _ in self.ordering]
         except BadRow as bad:
-            raise located(BadRow(str(bad), int(rows[bad.index])), self.label, packet) from bad
-        state.late += len(late_rows)
-        arrays = [pa.array(ends[rows]), pa.array(state.seen + rows), *by, *batch.columns]
-        state.meet(self.best(pa.RecordBatch.from_arrays(arrays, schema=self.candidates)))
+            raise located(bad, self.label, packet, rows) from bad
+        state.late += len(late_packet)
+        sequence = np.arange(state.seen, state.seen + len(packet), dtype=np.int64)
+        if rows is not None:
+            ends, sequence = ends[rows], sequence[rows]
+        arrays = [from_places(ends), from_places(sequence), *by, *batch.columns]
+        candidates = pa.RecordBatch.from_arrays(arrays, schema=self.candidates)
+        # No window has more rows than are kept: choosing can wait for more of them.
+        state.meet(candidates if batch.num_rows <= self.n else self.best(candidates))
         state.seen += len(packet)
         closed = state.close(passage.end(state.clock.now))
         state.clock.maximum = passage.maximum
+        if closed is None:
+            return [packet.caused(self.nothing(), _NO_ROWS), late_packet]
         causes = passage.causes(closed.column(_END).to_numpy())
         main = Packet(self._rows(closed), passage.order.take(causes), packet.markers, packet.request)
-        return [main, packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)]
+        return [main, late_packet]
 
     def _rows(self, candidates: pa.RecordBatch) -> pa.RecordBatch:
         columns = candidates.columns[len(candidates.columns) - len(self.inputs[0]) :]
         return pa.RecordBatch.from_arrays(columns, schema=self.inputs[0])
 
     def finish(self, state: TopState, end: Packet) -> list[Packet]:
-        closed = self._rows(state.end())
-        causes: Ints = np.zeros(closed.num_rows, dtype=np.int64)
-        return [end.caused(closed, causes), end.caused(empty_batch(self.inputs[0]), causes[:0])]
+        closed = state.end()
+        rows = self.nothing() if closed is None else self._rows(closed)
+        causes: Ints = np.zeros(rows.num_rows, dtype=np.int64)
+        return [end.caused(rows, causes), end.caused(self.nothing(1), causes[:0])]

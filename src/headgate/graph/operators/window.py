@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
-from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys
+from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.expressions import compile_aggregate
 from headgate.graph.operator import Kind, Operator
-from headgate.graph.operators._user import located
+from headgate.graph.operators._user import located, set_apart
 from headgate.graph.operators.panes import Closed, Panes, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
 from headgate.graph.operators.window_state import WindowState, sliced
-from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.packet import Packet
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Passage, time_array, time_column, window_time
 from headgate.graph.windows import Window
@@ -104,18 +104,12 @@ class WindowAggregate(Operator):
         packet = packets[0]
         passage = state.clock.pass_by(packet, self._time_column)
         late = (passage.times == NEVER) | state.groups.late(passage.times, passage.before)
-        late_rows = np.flatnonzero(late)
-        batch, rows = packet.batch, None
-        if len(late_rows):
-            rows = np.flatnonzero(~late)
-            batch = batch.take(pa.array(rows))
+        batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
         try:
             inputs = evaluate(self.aggregates, batch)
         except BadRow as bad:
-            index = bad.index if rows is None else int(rows[bad.index])
-            raise located(BadRow(str(bad), index), self.label, packet) from bad
-        state.late += len(late_rows)
-        late_packet = packet.caused(packet.batch.take(pa.array(late_rows)), late_rows)
+            raise located(bad, self.label, packet, rows) from bad
+        state.late += len(late_packet)
         slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
         results, causes = self._pass(state, passage, rows, slots, inputs)
         state.seen += len(packet)
@@ -154,7 +148,7 @@ class WindowAggregate(Operator):
             inputs = [sliced(i, start, len(slots)) for i in inputs]
         state.add(slots[start:], times[start:], before[start:], inputs, sequence[start:])
         self._emit(state, passage.end(state.clock.now), passage, batches, causes)
-        return _stacked(batches, causes, self.outputs[0])
+        return self._stacked(batches, causes)
 
     def _crossings(self, state: WindowState, passage: Passage) -> list[int]:
         """The ticks at which early results leave: those that bring time past a multiple of ``early``."""
@@ -172,7 +166,7 @@ class WindowAggregate(Operator):
         self, state: WindowState, now: int, passage: Passage, batches: _Batches, causes: list[Ints]
     ) -> None:
         closed = state.close(now)
-        if len(closed.slots):
+        if closed is not None:
             batch, ends = self._batch(state, closed, False)
             batches.append(batch)
             causes.append(passage.causes(ends))
@@ -188,8 +182,10 @@ class WindowAggregate(Operator):
     def _batch(self, state: WindowState, closed: Closed, early: bool) -> tuple[pa.RecordBatch, Ints]:
         """Results by (window end, key), which no two windows share, and their ends."""
         keys = state.keys.keys(closed.slots)
-        by_key: list[Any] = [part for key in keys for part in sort_keys(key)]
-        order = lexical_order([closed.ends, *by_key])
+        if len(closed.slots) > 1:
+            by_key: list[Any] = [part for key in keys for part in sort_keys(key)]
+            order = lexical_order([closed.ends, *by_key])
+            closed, keys = closed.ordered(order), [taken(key, order) for key in keys]
         columns = [
             *keys,
             time_array(closed.starts, self._time_type),
@@ -197,24 +193,22 @@ class WindowAggregate(Operator):
             *joined(state.accumulators, closed),
         ]
         if self.early is not None:
-            columns.append(pa.array(np.full(len(order), early)))
-        batch = pa.RecordBatch.from_arrays(columns, schema=self.outputs[0])
-        return batch.take(pa.array(order)), closed.ends[order]
+            columns.append(pa.array(np.full(len(closed.slots), early)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.outputs[0]), closed.ends
 
     def finish(self, state: WindowState, end: Packet) -> list[Packet]:
         batches: list[pa.RecordBatch] = []
         closed = state.close(-NEVER - 2 * self.window.size)
-        if len(closed.slots):
+        if closed is not None:
             batches.append(self._batch(state, closed, False)[0])
         state.end()
         rows = sum(b.num_rows for b in batches)
-        batch, causes = _stacked(batches, [np.zeros(rows, dtype=np.int64)], self.outputs[0])
-        return [end.caused(batch, causes), end.caused(empty_batch(self.outputs[1]), causes[:0])]
+        batch, causes = self._stacked(batches, [np.zeros(rows, dtype=np.int64)])
+        return [end.caused(batch, causes), end.caused(self.nothing(1), causes[:0])]
 
-
-def _stacked(batches: _Batches, causes: list[Ints], schema: pa.Schema) -> tuple[pa.RecordBatch, Ints]:
-    if not batches:
-        return empty_batch(schema), np.zeros(0, dtype=np.int64)
-    if len(batches) == 1:
-        return batches[0], causes[0]
-    return pa.concat_batches(batches), np.concatenate(causes)
+    def _stacked(self, batches: _Batches, causes: list[Ints]) -> tuple[pa.RecordBatch, Ints]:
+        if not batches:
+            return self.nothing(), np.zeros(0, dtype=np.int64)
+        if len(batches) == 1:
+            return batches[0], causes[0]
+        return pa.concat_batches(batches), np.concatenate(causes)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.aggregates import Accumulators, Input
-from headgate.graph.columns import Ints
+from headgate.graph.columns import Ints, taken
 from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import State
 from headgate.graph.operators.panes import Closed
@@ -50,6 +50,7 @@ class WindowState(State):
 
     def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
         """Fold in rows that are not late."""
+        self.groups.reserve(len(self.keys))
         assignment = self.groups.assign(slots, times, before)
         groups, rows = assignment.groups, assignment.rows
         self.accumulators.grow(self.groups.count)
@@ -68,10 +69,13 @@ class WindowState(State):
         if self._touched is not None:
             self._touched.add(groups)
 
-    def close(self, now: int) -> Closed:
+    def close(self, now: int) -> Closed | None:
+        """Take out the windows that end at ``now`` or before; None if there are none."""
+        if self.groups.calendar.first > now:
+            return None
         closed = self.groups.close(now)
         self.dead += len(closed.dropped)
-        return closed
+        return closed if len(closed.slots) else None
 
     def end(self) -> None:
         """The stream has ended and its windows have left."""
@@ -180,12 +184,12 @@ def _expanded(given: Input, rows: Ints, count: int) -> Input:
     """An aggregate's input where row i of the new rows is row ``rows[i]`` of the old."""
     chosen, values = given
     if chosen is None:
-        return None, None if values is None else values.take(pa.array(rows))
+        return None, None if values is None else taken(values, rows)
     place = np.full(count, -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     places = place[rows]
     kept = np.flatnonzero(places >= 0)
-    return kept, None if values is None else values.take(pa.array(places[kept]))
+    return kept, None if values is None else taken(values, places[kept])
 
 
 def sliced(given: Input, start: int, end: int) -> Input:
