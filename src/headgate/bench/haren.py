@@ -139,7 +139,6 @@ def _middle(runs: Sequence[Measured], figure: Callable[[Measured], float]) -> fl
 
 
 def _at_goals(found: dict[str, list[Measured]], engine: str, wanted: Sequence[str]) -> list[Result]:
-    """Simulation charges nothing for a call: there is no throughput to be won by the schedule."""
     results = []
     for policy in wanted:
         goal, figure, more = GOALS[policy]
@@ -148,9 +147,7 @@ def _at_goals(found: dict[str, list[Measured]], engine: str, wanted: Sequence[st
         best = (max if more else min)(others, key=others.__getitem__)
         near = own * NEAR >= others[best] if more else own <= NEAR * others[best]
         dedicated = others["thread_per_box"]
-        better: bool | None = own >= dedicated if more else own <= dedicated
-        if policy == "queue_size" and engine == "simulated":
-            better = None
+        better = own >= dedicated if more else own <= dedicated
         results.append(
             Result(
                 f"haren, {policy}, {engine}",
