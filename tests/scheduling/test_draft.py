@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from test_haren import Stage, everyone_to
 
 import headgate as hg
+from headgate.errors import PipelineError
 from headgate.scheduling import features, policies
 from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.haren import Haren
 from headgate.scheduling.interface import (
     Changed,
     Finished,
@@ -211,3 +213,13 @@ def test_half_a_schedule_does_not_come_into_force() -> None:
     stage.queue(1, 9)
     stage.period_over(0.3)
     assert stage.asked(0) == 1
+
+
+def test_the_knobs_of_shipped_policies_are_set_by_name_too() -> None:
+    policy = policies.get("fcfs", period=0.02, batch=5)
+    assert isinstance(policy, Haren)
+    assert (policy.name, policy.period, policy.batch) == ("fcfs", 0.02, 5)
+    assert policies.get("multi_class", otherwise="chain", assign=policies.balanced).name == "multi_class"
+    for option in ("prioritize", "trian"):
+        with pytest.raises(PipelineError, match=f"has no option '{option}'; it takes assign, period, batch"):
+            policies.get("fcfs", **{option: 1})
