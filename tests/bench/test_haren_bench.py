@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import headgate as hg
@@ -51,3 +53,16 @@ def test_every_policy_with_a_goal_is_measured_at_it() -> None:
         measured = measure(application(load), hg.Simulated(workers=1), policy)
         assert measured.policy == policy
         assert figure(measured) > 0
+
+
+def test_scheduling_tasks_are_counted_and_calls_weighed_against_what_they_cost() -> None:
+    load = [(Chain("c", ((0.01, 1.0), (0.02, 1.0))), [0.0, 0.5], 20)]
+    measured = measure(application(load), hg.Simulated(workers=1), hg.policies.haren(period=0.1))
+    assert 1 < measured.tasks <= measured.report.seconds / 0.1
+    assert measured.crowded == pytest.approx(1.0)
+    slow = replace(
+        measured.report,
+        boxes={name: replace(box, busy=3 * box.busy) for name, box in measured.report.boxes.items()},
+    )
+    assert replace(measured, report=slow).crowded == pytest.approx(3.0)
+    assert measure(application(load), hg.Simulated(workers=1), "round_robin").tasks == 0

@@ -17,7 +17,7 @@ from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.scheduling import policies
 from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Finished, Policy, Started
+from headgate.scheduling.interface import Decision, Event, Finished, Policy, Rescheduled, Started
 
 VALUE = pa.schema([("a", pa.int64())])
 
@@ -117,11 +117,11 @@ def _ignore(query: str, batch: pa.RecordBatch) -> None:
 
 
 class Watched(Around):
-    """Another policy, and the tuples in queues and calls meanwhile: their mean over time, and the most."""
+    """Another policy, its scheduling tasks, and the tuples in queues and calls: their mean, and the most."""
 
     def __init__(self, policy: str | Policy) -> None:
         super().__init__(policies.get(policy))
-        self.most = self._waiting = 0
+        self.tasks = self.most = self._waiting = 0
         self._area = self._since = 0.0
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
@@ -136,6 +136,8 @@ class Watched(Around):
             self._waiting += event.tuples
         elif isinstance(event, Finished):
             self._waiting -= event.tuples_in
+        elif isinstance(event, Rescheduled):
+            self.tasks += 1
         for place in _touched(event):
             now = self._boxes[place].queue.tuples
             self._waiting += now - self._known[place]
@@ -169,7 +171,15 @@ class Measured:
     queued_most: float
     cpu: float
     """Seconds of CPU per thousand source tuples; in simulation nothing."""
+    tasks: int
+    """Scheduling tasks."""
     report: Report
+
+    @property
+    def crowded(self) -> float:
+        """How many times longer calls took than they kept a processor busy: others wanted it too."""
+        wanted = sum(box.tuples_in * box.cost for box in self.report.boxes.values())
+        return self.report.busy / wanted if wanted else 1.0
 
 
 def measure(app: App, engine: Engine, policy: str | Policy) -> Measured:
@@ -191,5 +201,6 @@ def measure(app: App, engine: Engine, policy: str | Policy) -> Measured:
         watched.mean,
         watched.most,
         0.0 if report.engine == "simulated" else cpu / report.tuples * 1e3,
+        watched.tasks,
         report,
     )

@@ -59,7 +59,14 @@ class Meeting:
             if self._broken:
                 door.notify_all()
             elif not self._left:
-                self._phase += 1
-                self._begun = 0
-                self._left = len(self._phases[self._phase]) if self._phase < len(self._phases) else 0
-                door.notify_all()
+                self._next()
+
+    def _next(self) -> None:
+        """Door held: whoever ends a phase goes on with the next, and wakes as many as there is work for."""
+        self._phase += 1
+        self._begun = 0
+        if self._phase == len(self._phases):
+            self._door.notify_all()
+        else:
+            self._left = len(self._phases[self._phase])
+            self._door.notify(self._left - 1)

@@ -174,6 +174,8 @@ class Overhead:
     """Not the workers' time: admitting tuples and the policy's timers, with what they made it decide."""
     rescheduling: float = 0.0
     """Part of the scheduler's: periodic scheduling tasks, and workers waiting for each other in them."""
+    rescheduling_cpu: float = 0.0
+    """Of these the processor's time, on threads; the rest is waiting, for other programs too."""
 
     @property
     def total(self) -> float:

@@ -7,8 +7,8 @@ computed, and what cannot have changed is not computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import features
@@ -62,6 +62,28 @@ class BoxView:
         return f"BoxView({self.name})"
 
 
+_Kept = tuple[Feature, str, Callable[[BoxView], Any], bool]
+"""A feature that is kept fresh: its name, what computes it, and whether dependent ones follow from it."""
+
+
+def _kept(feature: Feature, followed: bool = False) -> _Kept:
+    compute = feature.value if feature.depends_on in BESIDES else feature.function
+    return feature, feature.name, compute, followed
+
+
+def _fail(feature: Feature, box: BoxView, error: Exception) -> NoReturn:
+    """Tell of a feature that could not be computed; our own errors say themselves what is wrong."""
+    if isinstance(error, HeadgateError):
+        raise error
+    if isinstance(error, RecursionError):
+        raise PipelineError(
+            f"feature '{feature.name}' depends on itself in a circle, on box '{box.name}'."
+        ) from None
+    raise FunctionFailed(
+        f"feature '{feature.name}' failed on box '{box.name}': {type(error).__name__}: {error}"
+    ) from error
+
+
 class FeatureTable:
     """Views of all boxes, and the features that are kept fresh."""
 
@@ -77,14 +99,15 @@ class FeatureTable:
         self._after = [_reach(box, "downstream") for box in self.boxes]
         self._asked: dict[str, Feature] = {}
         self._sorted = 0
-        self._own: list[tuple[Feature, bool]] = []
-        """With each, whether dependent ones follow from it."""
-        self._timed: list[tuple[Feature, bool]] = []
-        self._dependent: list[tuple[Feature, frozenset[str]]] = []
+        self._own: list[_Kept] = []
+        self._timed: list[_Kept] = []
+        self._dependent: list[tuple[_Kept, frozenset[str]]] = []
         self._any_change = False
         """Some dependent feature may follow from whatever happens to a box."""
         self._marked = [False] * len(self.boxes)
         """Boxes of which an own feature has changed since dependent ones were refreshed."""
+        self.altered = [False] * len(self.boxes)
+        """Boxes of which some feature has changed since the schedule in force was made."""
 
     @property
     def asked(self) -> list[str]:
@@ -111,25 +134,20 @@ class FeatureTable:
             followed = {name for each in dependent for name in features.follows_from(each)}
         else:  # a function of the user's may read more than its own lines show
             followed = set(self._asked)
-        self._own = [(each, each.name in followed) for each in made if each.depends_on == "own"]
-        self._timed = [(each, False) for each in made if each.depends_on == "time"]
-        self._dependent = [(each, features.reach(each)) for each in dependent]
+        self._own = [_kept(each, each.name in followed) for each in made if each.depends_on == "own"]
+        self._timed = [_kept(each) for each in made if each.depends_on == "time"]
+        self._dependent = [(_kept(each), features.reach(each)) for each in dependent]
         self._any_change = any(map(features.looks_past_features, dependent))
+
+    def settle(self) -> None:
+        """A schedule by these features has come into force."""
+        self.altered = [False] * len(self.boxes)
 
     def _value(self, box: BoxView, feature: Feature) -> Any:
         try:
-            # Called for most boxes in every task: the usual case goes straight to the function.
-            return feature.value(box) if feature.depends_on in BESIDES else feature.function(box)
-        except HeadgateError:
-            raise
-        except RecursionError:
-            raise PipelineError(
-                f"feature '{feature.name}' depends on itself in a circle, on box '{box.name}'."
-            ) from None
+            return feature.value(box)
         except Exception as error:
-            raise FunctionFailed(
-                f"feature '{feature.name}' failed on box '{box.name}': {type(error).__name__}: {error}"
-            ) from error
+            _fail(feature, box, error)
 
     # --- refreshing -----------------------------------------------------------------------------------
 
@@ -152,27 +170,33 @@ class FeatureTable:
             count += 1
         return count
 
-    def _renew(self, box: BoxView, kept: Sequence[tuple[Feature, bool]]) -> bool:
+    def _renew(self, box: BoxView, kept: Sequence[_Kept]) -> bool:
         """Compute again what a box has; whether something changed that others follow."""
         held, changed = box.__dict__, False
-        for feature, followed in kept:
-            name = feature.name
-            if name in held:
-                value = self._value(box, feature)
-                if held[name] != value and not (feature.tolerance and feature.same(held[name], value)):
-                    held[name] = value
-                    changed = changed or followed
+        feature: Feature | None = None
+        # For most boxes in every task: one try for all, and no call that can be spared.
+        try:
+            for feature, name, function, followed in kept:
+                if name in held:
+                    value, before = function(box), held[name]
+                    if value != before and not (feature.tolerance and feature.same(before, value)):
+                        held[name] = value
+                        self.altered[box.number] = True
+                        changed = changed or followed
+        except Exception as error:
+            assert feature is not None
+            _fail(feature, box, error)
         return changed
 
     def refresh_dependent(self) -> int:
         """Dependent features of the boxes that are marked, each after those that it follows from."""
         changed = [number for number, marked in enumerate(self._marked) if marked]
         count = 0
-        for feature, kinds in self._dependent:
+        for kept, kinds in self._dependent:
             numbers = self._may_have_changed(changed, kinds)
             # Boxes stand in topological order: what a feature reads of its neighbours is there before it.
-            for number in sorted(numbers, reverse=feature.depends_on == "downstream"):
-                self._renew(self.boxes[number], ((feature, False),))
+            for number in sorted(numbers, reverse=kept[0].depends_on == "downstream"):
+                self._renew(self.boxes[number], (kept,))
                 count += 1
         for number in changed:
             self._marked[number] = False

@@ -17,14 +17,14 @@ time.
 from __future__ import annotations
 
 import math
-import operator
 import random
 from collections.abc import Sequence
 
-from headgate.errors import HeadgateError, PipelineError
-from headgate.scheduling.assignments import Assign, Worker, Workers, balanced
+from headgate.errors import PipelineError
+from headgate.scheduling.assignments import Assign, balanced
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.feature_table import BoxView, FeatureTable, FunctionFailed
+from headgate.scheduling.draft import Draft, Schedule, Wrong
+from headgate.scheduling.feature_table import FeatureTable
 from headgate.scheduling.interface import (
     Arrived,
     Call,
@@ -45,7 +45,7 @@ from headgate.scheduling.interface import (
     Timer,
     Wake,
 )
-from headgate.scheduling.priorities import Prioritize, fcfs, named, parts
+from headgate.scheduling.priorities import Prioritize, fcfs, named
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Time, Train
 
 PERIOD = 0.1
@@ -115,12 +115,13 @@ class Haren(Policy):
         self._owner = [box % workers for box in boxes]
         self._order = [[box for box in boxes if self._owner[box] == w] for w in range(workers)]
         self._rank = [0] * len(boxes)
+        self._priorities: list[tuple[float, ...] | None] = [None] * len(boxes)
         self._turn = [0] * len(boxes)
         self._turns = 0
         self._parked: dict[int, None] = {}
         self._touched: list[set[int]] = [set() for _ in range(workers)]
         self._armed = True
-        self._draft: _Draft | None = None
+        self._draft: Draft | None = None
         self._waits = [0.0] * len(boxes)
         """Since when a box is waiting for a call: it last ran then, or had nothing to do."""
         self._look = [self.patience] * workers
@@ -286,7 +287,8 @@ class Haren(Policy):
         self.table.begin(now)
         self.prepare()
         touched, self._touched = self._touched, [set() for _ in range(self._workers)]
-        draft = self._draft = _Draft(self, touched)
+        before = Schedule(self._owner, self._order, self._rank, self._priorities)
+        draft = self._draft = Draft(self.assign, self.prioritize, self.table, before, touched)
         each = range(self._workers)
         return (
             Phase("own features", tuple(draft.slice(draft.refresh, worker) for worker in each)),
@@ -311,140 +313,13 @@ class Haren(Policy):
             for own, left in zip(self._touched, draft.touched, strict=True):
                 own |= left
             return
-        self._owner, self._order, self._rank = draft.owner, draft.order, draft.rank
-        for box, worker in zip(self.table.boxes, draft.owner, strict=True):
-            box.worker = worker
+        self.table.settle()
+        made = draft.made
+        if made.owner is not self._owner:
+            for box, worker in zip(self.table.boxes, made.owner, strict=True):
+                box.worker = worker
+        self._owner, self._order = made.owner, made.order
+        self._rank, self._priorities = made.rank, made.priorities
         if any(self._touched):  # touched while others were at it, under the owners before
             touched = set().union(*self._touched)
             self._touched = [{box for box in touched if self._owner[box] == w} for w in range(self._workers)]
-
-
-class Wrong(FunctionFailed):
-    """One of the two functions raised, or returned what it must not."""
-
-    def __init__(self, about: str, message: str) -> None:
-        super().__init__(message)
-        self.about = about
-
-
-class _Draft:
-    """A schedule in the making."""
-
-    def __init__(self, policy: Haren, touched: list[set[int]]) -> None:
-        self.policy = policy
-        self.table = policy.table
-        self.touched = touched
-        self.errors: list[HeadgateError] = []
-        self.old = policy._order
-        self.owner = list(policy._owner)
-        self.order: list[list[int]] = [[] for _ in touched]
-        self.rank = [0] * len(self.owner)
-
-    def slice(self, work: object, worker: int) -> _Slice:
-        return _Slice(self, work, worker)
-
-    def refresh(self, worker: int) -> int:
-        """T_S, independent features: of the boxes that a worker ran, and what time changes."""
-        own = self.table.refresh_own(self.touched[worker])
-        return max(own, self.table.refresh_timed(self.old[worker]))
-
-    def refresh_dependent(self, worker: int) -> int:
-        """T_S, dependent features of the boxes that are marked."""
-        return self.table.refresh_dependent()
-
-    def assign(self, worker: int) -> int:
-        """T_S, assignment of every box to a worker."""
-        boxes = self.table.boxes
-        workers = Workers(len(self.order), boxes)
-        function = self.policy.assign
-        for box in boxes:
-            try:
-                given = function(box, workers)
-            except HeadgateError:
-                raise
-            except Exception as error:
-                raise _raised("assign", function, box, error) from error
-            worker_given = given if type(given) is Worker else self._worker(box, given, workers)
-            self.owner[box.number] = worker_given.number
-            worker_given.boxes.append(box)
-            workers.given[box.number] = worker_given
-        self.order = [[box.number for box in worker.boxes] for worker in workers]
-        return len(boxes)
-
-    def _worker(self, box: BoxView, given: object, workers: Workers) -> Worker:
-        try:
-            number = operator.index(given)  # type: ignore[arg-type]
-        except TypeError:
-            number = -1
-        if not 0 <= number < len(workers):
-            raise Wrong(
-                "assign",
-                f"{_called('assign', self.policy.assign)} gave box '{box.name}' to worker {given!r}; there "
-                f"are 0 to {len(workers) - 1}.",
-            )
-        return workers[number]
-
-    def sort(self, worker: int) -> int:
-        """T_S, priorities of a worker's boxes, and their order."""
-        function, boxes, order = self.policy.prioritize, self.table.boxes, self.order[worker]
-        priorities = {}
-        for number in order:
-            box = boxes[number]
-            try:
-                priorities[number] = _priority(function, box)
-            except HeadgateError:
-                raise
-            except Exception as error:
-                raise _raised("prioritize", function, box, error) from error
-        try:
-            order.sort(key=priorities.__getitem__, reverse=True)
-        except TypeError as error:
-            raise Wrong(
-                "prioritize",
-                f"{_called('prioritize', function)} gave priorities that cannot be compared: {error}.",
-            ) from error
-        for place, number in enumerate(order):
-            before = order[place - 1] if place else number
-            equal = priorities[number] == priorities[before]
-            self.rank[number] = self.rank[before] + (not equal)
-        return len(order)
-
-
-class _Slice:
-    """One slice of a phase; after a failure there is nothing left to do."""
-
-    __slots__ = ("_draft", "_work", "_worker")
-
-    def __init__(self, draft: _Draft, work: object, worker: int) -> None:
-        self._draft, self._work, self._worker = draft, work, worker
-
-    def __call__(self) -> int:
-        if self._draft.errors:
-            return 0
-        try:
-            return int(self._work(self._worker))  # type: ignore[operator]
-        except HeadgateError as error:
-            self._draft.errors.append(error)
-            return 0
-
-
-def _priority(function: Prioritize, box: BoxView) -> tuple[float, ...]:
-    given = function(box)
-    try:
-        return parts(given)
-    except (TypeError, ValueError) as error:
-        raise Wrong(
-            "prioritize",
-            f"{_called('prioritize', function)} gave box '{box.name}' the priority {given!r}, which is no "
-            "number.",
-        ) from error
-
-
-def _called(what: str, function: object) -> str:
-    return f"{what}= ({getattr(function, '__name__', type(function).__name__)})"
-
-
-def _raised(what: str, function: object, box: BoxView, error: Exception) -> Wrong:
-    return Wrong(
-        what, f"{_called(what, function)} failed on box '{box.name}': {type(error).__name__}: {error}."
-    )

@@ -6,8 +6,10 @@ A priority is a number, or a tuple of numbers that are compared in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from headgate.errors import PipelineError, nearest
 from headgate.scheduling import chain as _chain  # noqa: F401 - defines the features of chain
@@ -42,6 +44,18 @@ def chain(box: BoxView) -> Priority:
 
 
 PRIORITIES: dict[str, Prioritize] = {f.__name__: f for f in (fcfs, queue_size, highest_rate, chain)}
+_OF_FEATURES: WeakSet[Prioritize] = WeakSet(PRIORITIES.values())
+
+
+def of_features(function: Prioritize) -> bool:
+    """Whether a priority can change only if a feature of its box does: ours, and what is made of them."""
+    return isinstance(function, FunctionType) and function in _OF_FEATURES
+
+
+def _made_of(function: Prioritize, others: Iterable[Prioritize]) -> Prioritize:
+    if all(map(of_features, others)):
+        _OF_FEATURES.add(function)
+    return function
 
 
 def named(given: str | Prioritize, what: str) -> Prioritize:
@@ -57,7 +71,7 @@ def named(given: str | Prioritize, what: str) -> Prioritize:
             return value
 
         by_feature.__name__ = given
-        return by_feature
+        return _made_of(by_feature, ())
     known = [*PRIORITIES, *features()]
     raise PipelineError(
         f"{what}: there is no priority '{given}'.{nearest(str(given), known)} Give a function of a box, a "
@@ -67,6 +81,8 @@ def named(given: str | Prioritize, what: str) -> Prioritize:
 
 def parts(priority: Any) -> tuple[float, ...]:
     """A priority as what is compared; TypeError or ValueError if it is none."""
+    if type(priority) is float and priority == priority:
+        return (priority,)
     found = priority if isinstance(priority, tuple) else (priority,)
     for part in found:
         if math.isnan(part):
@@ -84,7 +100,7 @@ def then(*functions: str | Prioritize) -> Prioritize:
         return tuple(part for function in each for part in parts(function(box)))
 
     priority.__name__ = f"then({', '.join(map(_name, each))})"
-    return priority
+    return _made_of(priority, each)
 
 
 def reverse(function: str | Prioritize) -> Prioritize:
@@ -95,7 +111,7 @@ def reverse(function: str | Prioritize) -> Prioritize:
         return tuple(-part for part in parts(one(box)))
 
     priority.__name__ = f"reverse({_name(one)})"
-    return priority
+    return _made_of(priority, (one,))
 
 
 def by_class(
@@ -115,7 +131,7 @@ def by_class(
 
     inside = [f"{number}: {_name(function)}" for number, function in own.items()] or [_name(other)]
     priority.__name__ = f"by_class({', '.join(inside)})"
-    return priority
+    return _made_of(priority, (*own.values(), other))
 
 
 def _name(function: Prioritize) -> str:

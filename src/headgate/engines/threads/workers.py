@@ -87,11 +87,14 @@ class Workers(Crew):
     def _meet(self, meeting: Meeting, begin: float) -> float:
         """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
         run, overhead = self._run, self._run.runtime.overhead
+        spent = time.thread_time()
         meeting.join()
+        spent = time.thread_time() - spent
         with run.lock:
             end = run.clock.now()
             overhead.scheduler += end - begin
             overhead.rescheduling += end - begin
+            overhead.rescheduling_cpu += spent
         return end
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:

@@ -59,6 +59,8 @@ __all__ = [
 ]
 
 DEFAULT = "lp"
+_GIVEN = {"prioritize", "name"}
+"""What the policies made with Haren give it themselves."""
 
 _POLICIES: dict[str, Callable[..., Policy]] = {
     policy.name: policy
@@ -154,7 +156,7 @@ def multi_class(
 def get(policy: str | Policy, **options: Any) -> Policy:
     """The policy of that name, with its options if there are any, or the object given.
 
-    For instance ``get("mc", train=hg.trains.Count(100))`` or ``get("top_k", k=5)``.
+    For instance ``get("mc", train=hg.trains.Count(9))``, ``get("top_k", k=5)``, ``get("fcfs", period=0.05)``.
     """
     if isinstance(policy, Policy):
         return policy
@@ -162,7 +164,9 @@ def get(policy: str | Policy, **options: Any) -> Policy:
         raise PipelineError(
             f"There is no policy '{policy}'.{nearest(policy, _POLICIES)} There are: {', '.join(names())}."
         )
-    known = signature(_POLICIES[policy]).parameters
+    known = dict(signature(_POLICIES[policy]).parameters)
+    if known.pop("options", None) is not None:  # Haren's own, but what makes it that policy
+        known |= {name: p for name, p in signature(Haren).parameters.items() if name not in _GIVEN}
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
