@@ -165,6 +165,8 @@ class Recorder(Policy):
         self.name = self.inner.name
         self.needs = self.inner.needs
         self.pins = self.inner.pins
+        self.one_lane = self.inner.one_lane
+        self.one_semaphore = self.inner.one_semaphore
         self.log: list[tuple[Event, tuple[Decision, ...]]] = []
 
     def workers(self, boxes: int, requested: int) -> int:

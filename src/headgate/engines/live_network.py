@@ -126,6 +126,7 @@ class LiveNetwork:
             self.network.queries_of[live.place],
             live.operator.cost,
             live.feeders.count(-1),
+            self.network.requests[live.place],
         )
 
     # --- packets ------------------------------------------------------------------------------------

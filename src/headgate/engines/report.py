@@ -221,6 +221,8 @@ class Report:
     trace: Trace
     ring_full: int = 0
     """How often a result came too early for the ring in which results wait for earlier ones."""
+    semaphores: int = 0
+    """On threads: operations on the semaphores on which workers sleep."""
     packet_rows: int = 0
     """Rows of a packet, as it was last; on Spark there are none."""
     steps: int = 0

@@ -188,6 +188,12 @@ class Network:
         """For every box, the queries that it works for."""
         return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]
 
+    @cached_property
+    def requests(self) -> list[int]:
+        """For every box, the number of the oldest query that needs it, in the order of declaration."""
+        numbers = {output.name: number for number, output in enumerate(self.outputs)}
+        return [min((numbers[query] for query in queries), default=0) for queries in self.queries_of]
+
     def sources_of(self, port: Port) -> set[Source]:
         """The sources whose tuples can reach a port."""
         found = {a.node for a in port if isinstance(a.node, Source)}

@@ -42,6 +42,8 @@ class BoxEntry:
     stated_cost: float | None = None
     sources: int = 0
     """Arrows that come from sources."""
+    request: int = 0
+    """The oldest request (query) that needs it; requests are numbered in the order in which they came."""
     tuple_bytes: float = 1.0
     """About how large a tuple of its queue is."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
@@ -128,6 +130,8 @@ class Catalog:
         self._is_ready = [False] * len(self.boxes)
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        self.packet_rows = 0
+        """Rows of a packet, where the engine cuts any: what travels between boxes at once."""
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()

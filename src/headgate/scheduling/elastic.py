@@ -37,6 +37,11 @@ class Elastic(Policy):
                 f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
                 "a share below 1."
             )
+        if policy.one_lane:
+            raise PipelineError(
+                f"elastic('{policy.name}'): it has tasks that only certain workers may take, so none of them "
+                "can be left out; choose workers= by hand."
+            )
         self.policy = policy
         self.name = f"elastic({policy.name})"
         self.needs = policy.needs

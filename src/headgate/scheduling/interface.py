@@ -119,6 +119,9 @@ class Call:
 
 Plan = tuple[Call, ...]
 
+ANYONE = -1
+"""A worker, whoever it be."""
+
 
 @dataclass(slots=True)
 class Run:
@@ -130,7 +133,10 @@ class Run:
 
 @dataclass(slots=True)
 class Wake:
-    """Wake these parked workers; each will ask for work."""
+    """Wake these parked workers; each will ask for work.
+
+    A policy with ``one_semaphore`` wakes ``ANYONE``: whoever sleeps, or will be the next to find nothing.
+    """
 
     workers: tuple[int, ...]
 
@@ -161,6 +167,10 @@ class Policy:
     """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
     pins = False
     """Whether workers stay on the cores of their groups (``catalog.topology``)."""
+    one_lane = False
+    """Whether it never puts a second worker into a box, so that keyed boxes need not be split for more."""
+    one_semaphore = False
+    """Whether all workers sleep on one semaphore, raised for every task and lowered for every plan."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

@@ -34,6 +34,8 @@ class PacketTuner(Policy):
         self.name = f"tuned({policy.name})"
         self.needs = policy.needs
         self.pins = policy.pins
+        self.one_lane = policy.one_lane
+        self.one_semaphore = policy.one_semaphore
         self.rows = self._first_rows = rows
         """Rows of a packet now."""
         self.period = period

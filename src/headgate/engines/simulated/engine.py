@@ -11,6 +11,7 @@ import heapq
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import Plan, Policy
+from headgate.scheduling.interface import ANYONE, Plan, Policy
 from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
@@ -173,6 +174,8 @@ class SimulatedRun:
         self._counter = itertools.count()
         self._feeding = False
         self._handled = 0
+        self._asleep: deque[int] = deque()
+        """Workers that sleep on the one semaphore, if all do."""
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
         refuse_history(network, "simulated")
@@ -210,6 +213,10 @@ class SimulatedRun:
     # --- what the runtime asks for ------------------------------------------------------------------
 
     def wake(self, worker: int) -> None:
+        if worker == ANYONE:
+            if not self._asleep:
+                return  # whoever asks next finds the task
+            worker = self._asleep.popleft()
         self.at(self.clock.now(), lambda: self._ask(worker))
 
     def assign(self, worker: int, plan: Plan) -> None:
@@ -282,6 +289,8 @@ class SimulatedRun:
         plan, self._plans[worker] = self._plans[worker], None
         if plan is not None:
             self._proceed(worker, plan, 0)
+        elif self.runtime.policy.one_semaphore:
+            self._asleep.append(worker)
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
         """Start the plan's next call that can run; after the last, ask again."""

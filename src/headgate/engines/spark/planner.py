@@ -69,6 +69,7 @@ class Planner(Waiting):
             node.queries,
             node.operator.cost if node.operator is not None else None,
             sum([feed.source for feed in node.feeds]),
+            network.requests[node.place],
         )
 
     def _taken(self, plan: Plan) -> dict[int, Member]:

@@ -21,8 +21,8 @@ RETRY = 50e-6
 class Workers(Crew):
     """The threads of a run."""
 
-    def __init__(self, run: _Run, count: int) -> None:
-        super().__init__(run, count)
+    def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
+        super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
         self._scheduler = 0.0
 
@@ -39,6 +39,7 @@ class Workers(Crew):
                 outputs = self._finish(work, entered)
                 stopping = run.stopping
                 work, parked = (None, False) if stopping else self._next(worker)
+                self.semaphores += parked
                 run.made_room()
                 self._account(asked, entered, run.clock.now())
             for output in outputs:
@@ -51,8 +52,7 @@ class Workers(Crew):
                 work.overhead = entered - asked
                 self._execute(work)
             elif parked:
-                # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
-                self._beds[worker].acquire()
+                self.sleep(worker)
 
     def _pin(self, worker: int) -> None:
         """Stay on the cores of one's group; which of them is the operating system's choice (LAS, 4.1)."""

@@ -8,6 +8,8 @@ from headgate.errors import PipelineError, nearest
 from headgate.scheduling.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.policies.application import MinCost, MinLatency, MinMemory
+from headgate.scheduling.policies.bobox import Bobox, BoboxBaseline
+from headgate.scheduling.policies.las import Las, Nls
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.priority import PriorityTuple
@@ -31,6 +33,10 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
         MinLatency,
         MinMemory,
         PriorityTuple,
+        Bobox,
+        BoboxBaseline,
+        Las,
+        Nls,
     )
 }
 
