@@ -109,11 +109,13 @@ class Brain:
     def ask(self, worker: int) -> int | None:
         """The box that a worker is given, in which it begins at once; None: it sleeps."""
         self.awake.pop(worker, None)
+        self.asleep.pop(worker, None)
+        self.asleep[worker] = None
         self.tell(Idle(0.0, worker))
         run = self._given.pop(worker, None)
         if run is None:
-            self.asleep[worker] = None
             return None
+        del self.asleep[worker]
         call = run.plan[0]
         assert run.worker == worker
         assert self.catalog.can_run(call.box), "a plan begins with a box that can run"
