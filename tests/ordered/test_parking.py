@@ -356,7 +356,7 @@ BORN = "        if not self.scheduled or self._told or not self.free:\n"
 
 STATE_MUTANTS: dict[str, tuple[Setup, str]] = {
     "what came during the call is not told": (
-        operator(2, 1, 3, {FINISH: "        self.scheduled = self.scheduled or more\n        return False\n"}),
+        operator(2, 1, 3, {FINISH: FINISH.replace("self._born()", "False")}),
         "lost",
     ),
     "running and scheduled is forgotten": (

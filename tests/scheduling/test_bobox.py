@@ -29,7 +29,7 @@ def brain(requests: str, workers: int = 4, topology: Topology | None = TWO_NODES
 
 # --- selection (B3) -----------------------------------------------------------------------------------
 
-REQUESTS = "11" "11" "00" "00" "22" "1" "1"
+REQUESTS = "111100002211"
 OWN, LAST, OLDEST, OTHERS, ELSEWHERE, FIRST, STRANGER = (0, 1), (2, 3), (4, 5), (6, 7), (8, 9), 10, 11
 
 
@@ -99,7 +99,7 @@ def test_new_requests_go_to_the_node_with_idle_workers() -> None:
 
 
 def test_a_node_with_more_free_memory_is_preferred() -> None:
-    """As many workers are idle on either; what waits in the queues of node 0's request makes the difference."""
+    """As many workers are idle on either; what waits in the queues makes the difference."""
     small = Topology("small", (Node(0, (0, 1), 1000), Node(1, (2, 3), 1000)))
     for wide, chosen in ((0, 1), (1, 0)):
         sizes = [8.0 if box == wide else 1.0 for box in (0, 1)]

@@ -1,4 +1,4 @@
-"""Whatever happens, a box that can run has its task, and nobody sleeps who could take one that nobody will."""
+"""Whatever happens, a box that can run has its task, and nobody sleeps while one has nobody to take it."""
 
 from __future__ import annotations
 

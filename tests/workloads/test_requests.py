@@ -37,7 +37,7 @@ def test_a_sort_merge_net_sorts_every_hour_and_loses_nothing(size: int) -> None:
 @pytest.mark.parametrize("engine", [hg.Threads(workers=2, packet_rows=512), hg.Simulated(topology="e7540")])
 def test_answers_do_not_depend_on_the_schedule(policy: str, engine: hg.Engine) -> None:
     expected, _ = run("mixed", 4, 3000, 4, "lp", hg.Simulated())
-    found, report = run("mixed", 4, 3000, 4, policy, engine)
+    found, _ = run("mixed", 4, 3000, 4, policy, engine)
     assert found == expected
     assert [len(rows) > 1000 for rows in found.values()] == [True] * 4
     assert found["r0"] != found["r2"], "each has its own data"

@@ -38,7 +38,7 @@ def network(
 ) -> hg.App:
     """An application of ``count`` requests, ``r0`` the oldest, each over that many rows.
 
-    ``kind``: "pipeline", a chain of ``size`` boxes; "sort_merge", ``size`` sorting boxes with a binary tree of
+    ``kind``: "pipeline", a chain of ``size`` boxes; "sort_merge", ``size`` sorting boxes with a tree of
     merging ones; "mixed", both in turns.  ``to`` makes the sink of a request; by default results are let go.
     """
     if kind not in KINDS and kind != "mixed":
