@@ -15,12 +15,12 @@ MACHINE = Topology(
     "three-nodes",
     (Node(0, (0, 1, 2, 3, 4, 5)), Node(1, (6, 7)), Node(2, (8, 9))),
     (
-        *[Cache(2, 1 << 20, (core, core + 1)) for core in (0, 2)],
+        *[Cache(2, 1 << 20, cores) for cores in ((0, 3), (1, 2))],
         *[Cache(3, 1 << 23, cores) for cores in ((0, 1, 2, 3), (4, 5), (6, 7), (8, 9))],
     ),
     hops=((0, 2, 1), (2, 0, 1), (1, 1, 0)),
 )
-"""Workers 0 to 3 are a group of two pairs, 4 and 5 one beside it; 8 and 9 are nearer to them than 6 and 7."""
+"""Workers 0 to 3 are a group of two pairs, 0 with 3 and 1 with 2; 4 and 5 one beside it; 8 and 9 are nearer to them than 6 and 7."""
 WORKERS = 10
 
 
@@ -29,8 +29,8 @@ WORKERS = 10
 EXPECTED = [
     ("own", 1),
     ("own", 0),
-    ("of 1, which shares L2", 0),
-    ("of 1, which shares L2", 1),
+    ("of 3, which shares L2", 0),
+    ("of 3, which shares L2", 1),
     ("of 2, which shares L3", 0),
     ("own group, request 3", 1),
     ("own group, request 3", 0),
@@ -59,9 +59,9 @@ LAID_OUT: list[tuple[str, int, bool, int, int]] = [
     ("group of 4, request 2", 5, False, 2, 2),
     ("group of 4, request 4", 4, False, 4, 2),
     ("own group, request 5", 0, False, 5, 1),
-    ("own group, request 3", 3, False, 3, 2),
+    ("own group, request 3", 1, False, 3, 2),
     ("of 2, which shares L3", 2, True, 0, 1),
-    ("of 1, which shares L2", 1, True, 0, 2),
+    ("of 3, which shares L2", 3, True, 0, 2),
     ("own", 0, True, 7, 2),
 ]
 """In the order in which they are born: queue, by which worker, immediate, request, how many."""
