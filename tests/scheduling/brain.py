@@ -133,8 +133,10 @@ class Brain:
             self.queued[place] += 1
         queues = tuple((place, self.queue(place)) for place in to)
         self.tell(Finished(0.0, worker, box, taken, len(to), 0.1, 0.0, queues))
+        inside = [other for other, _ in self.working.values()]
         for place, queue in queues:
-            self.tell(Spawned(0.0, place, queue, True, worker))
+            if queue.tuples == 1 and place not in inside:  # of others it has heard already
+                self.tell(Spawned(0.0, place, queue, True, worker))
         if self.queued[box]:
             self.tell(Spawned(0.0, box, self.queue(box), False, worker))
 

@@ -20,7 +20,8 @@ MACHINE = Topology(
     ),
     hops=((0, 2, 1), (2, 0, 1), (1, 1, 0)),
 )
-"""Workers 0 to 3 are a group of two pairs, 0 with 3 and 1 with 2; 4 and 5 one beside it; 8 and 9 are nearer to them than 6 and 7."""
+"""Workers 0 to 3 are a group of two pairs, 0 with 3 and 1 with 2; 4 and 5 are one beside it; 8 and 9
+are nearer to them than 6 and 7."""
 WORKERS = 10
 
 
