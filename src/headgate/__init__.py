@@ -20,7 +20,8 @@ from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError
 from headgate.graph.qos import QoS
 from headgate.graph.windows import session, sliding, tumbling
-from headgate.scheduling import policies
+from headgate.scheduling import policies, trains
+from headgate.scheduling.features import feature
 
 __all__ = [
     "App",
@@ -34,6 +35,7 @@ __all__ = [
     "Stream",
     "Threads",
     "WindowedStream",
+    "feature",
     "from_batches",
     "from_files",
     "from_kafka",
@@ -48,5 +50,6 @@ __all__ = [
     "to_list",
     "to_parquet",
     "to_table",
+    "trains",
     "tumbling",
 ]

@@ -27,6 +27,7 @@ from headgate.errors import PipelineError
 from headgate.graph.qos import QoS
 from headgate.graph.schema import normalise
 from headgate.scheduling import policies
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Decision, Event, Policy
 
@@ -157,26 +158,15 @@ def calls(report: Report) -> list[tuple[str, int]]:
     return [(call.box, call.tuples) for call in report.trace]
 
 
-class Recorder(Policy):
+class Recorder(Around):
     """A policy that passes everything on to another and writes down every event and decision."""
 
     def __init__(self, policy: str | Policy) -> None:
-        self.inner = policies.get(policy)
-        self.name = self.inner.name
-        self.needs = self.inner.needs
-        self.pins = self.inner.pins
-        self.one_lane = self.inner.one_lane
-        self.one_semaphore = self.inner.one_semaphore
+        super().__init__(policies.get(policy))
         self.log: list[tuple[Event, tuple[Decision, ...]]] = []
 
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.inner.workers(boxes, requested)
-
-    def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
-        return self.inner.start(catalog, workers, seed)
-
     def handle(self, event: Event) -> Sequence[Decision]:
-        decisions = tuple(self.inner.handle(event))
+        decisions = tuple(self.policy.handle(event))
         self.log.append((event, decisions))
         return decisions
 

@@ -241,7 +241,7 @@ def test_a_bad_row_after_letters_have_failed_fails_its_query() -> None:
     stream = app.source("numbers", testing.from_rows(ROWS))
     PIPELINES["select"][0](stream).to("bad", hg.to_list([]))
     stream.to("good", hg.to_list([]))
-    report = app.run(hg.Simulated(workers=1, packet_rows=1), "round_robin")
+    report = app.run(hg.Simulated(workers=1, packet_rows=1), "tuple_at_a_time")
     assert isinstance(report.queries["bad"].error, BadRow)
     assert "tuple 8" in str(report.queries["bad"].error)
 

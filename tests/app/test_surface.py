@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-
 import headgate as hg
 from headgate import testing
 
@@ -135,16 +133,6 @@ def test_sources_keep_the_order_of_their_declaration() -> None:
     second.to("q", hg.to_list([]))
     first.to("r", hg.to_list([]))
     assert [source.name for source in app.network.sources] == ["first", "second"]
-
-
-@pytest.mark.parametrize("policy", hg.policies.names())
-def test_every_policy_runs_on_every_engine(engine: hg.Engine, policy: str) -> None:
-    app, found = hg.App("policies"), []
-    clicks = app.source("clicks", testing.from_rows(CLICKS))
-    clicks.filter("item_id < 12").key_by("item_id").running("count(*) AS n").to("q", hg.to_list(found))
-    report = app.run(engine, policy)
-    assert report.policy == policy
-    assert [row["n"] for row in found] == [1, 2, 1, 2, 3]
 
 
 def test_a_policy_object_works_too(engine: hg.Engine) -> None:

@@ -7,7 +7,7 @@ but the operators themselves: no queue, no schedule, no merge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +18,21 @@ from headgate.graph.packet import Order, Packet, empty_batch
 Rows = list[dict[str, Any]]
 
 
-def serial(network: Network, turn: int = 1024) -> dict[str, Rows]:
-    """What every query of a network of finite sources emits, in order."""
-    return _Serial(network, turn).run()
+Keep = Callable[[Box, int, Packet], bool]
+
+
+def serial(network: Network, turn: int = 1024, keep: Keep = lambda box, arrow, row: True) -> dict[str, Rows]:
+    """What every query of a network of finite sources emits, in order.
+
+    ``keep`` says of every row that comes to a box, on which of its arrows, whether it is not dropped there.
+    """
+    return _Serial(network, turn, keep).run()
 
 
 class _Serial:
-    def __init__(self, network: Network, turn: int) -> None:
+    def __init__(self, network: Network, turn: int, keep: Keep) -> None:
         self.network = network
+        self.keep = keep
         self.states = {box: box.operator.open() for box in network.boxes}
         self.results: dict[str, Rows] = {output.name: [] for output in network.outputs}
         self.tuples, self.ended = _admission([_rows(s) for s in network.sources], turn)
@@ -55,7 +62,15 @@ class _Serial:
         for box in boxes:
             for output in range(len(box.operator.outputs)):
                 made[box, output] = []
-            ports = [[row for a in port for row in made.get((a.node, a.output), ())] for port in box.ports]
+            ports: list[list[Packet]] = []
+            arrow = 0
+            for port in box.ports:
+                ports.append([])
+                for a in port:
+                    ports[-1] += [
+                        row for row in made.get((a.node, a.output), ()) if self.keep(box, arrow, row)
+                    ]
+                    arrow += 1
             for results in self._calls(box, ports, end):
                 for output, packet in enumerate(results):
                     made[box, output] += [packet.slice(i, 1) for i in range(len(packet))]

@@ -38,9 +38,9 @@ class Tree:
     def machine(self, machine: Topology, distances: Sequence[Sequence[int]]) -> None:
         self.write(self.cpus / "online", spell_cores(machine.cores))
         for core in machine.cores:
-            self.write(self.cpus / f"cpu{core}/cache/index9/type", "Instruction")
-            self.write(self.cpus / f"cpu{core}/cache/index9/level", 1)
-            self.write(self.cpus / f"cpu{core}/cache/index9/size", "77K")
+            self.write(self.cpus / f"cpu{core}/cache/index0/type", "Instruction")
+            self.write(self.cpus / f"cpu{core}/cache/index0/level", 1)
+            self.write(self.cpus / f"cpu{core}/cache/index0/size", "77K")
             self.write(self.cpus / f"cpu{core}/topology/physical_package_id", machine.node_of(core))
             first = machine.cache(core, 1)
             assert first is not None

@@ -14,6 +14,7 @@ from headgate import testing
 from headgate.engines import report as reports
 from headgate.engines.report import BoxCall, Latency, QueryReport, Trace
 from headgate.graph.packet import Marker
+from headgate.workloads import aurora
 
 
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=60), st.sampled_from([1, 25, 50, 90, 99, 100]))
@@ -131,3 +132,25 @@ def test_late_rows_are_counted(engine: hg.Engine) -> None:
     report = app.run(engine)
     assert report.queries["windows"].late == 2
     assert [row["ts"].minute for row in late] == [1, 2]
+
+
+@pytest.mark.parametrize("policy", ["tuple_at_a_time", "round_robin", "mc", "ct", "thread_per_box"])
+def test_the_workers_time_is_accounted_for(policy: str) -> None:
+    """Operators, three kinds of overhead and idling make up the workers' seconds (Aurora, section 5.5)."""
+    app = aurora.network(queries=2, depth=2, fan_out=2, cost=(2e-4, 4e-4), load=0.7, workers=2, tuples=600)
+    report = app.run(hg.Threads(2), policy)
+    over = report.overhead
+    assert min(over.worker, over.storage, over.scheduler, over.idle) >= 0.0
+    assert report.busy + over.total + over.idle == pytest.approx(report.workers * report.seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("load", [0.3, 3.0])
+def test_delivered_utility_is_reported_beside_what_could_be_had_at_most(load: float) -> None:
+    """Two boxes of half a second each leave a result 0.75 by its graph, if it waits nowhere."""
+    app = hg.App("slow")
+    boxed = app.source("s", hg.from_rate(load, limit=20)).universal(cost=0.5).universal(cost=0.5)
+    boxed.to("q", hg.to_list([]), qos=hg.QoS([(0, 1), (4, 0)]))
+    query = app.run(hg.Simulated(workers=1), "lp").queries["q"]
+    assert query.attainable == pytest.approx(0.75)
+    assert query.qos is not None
+    assert query.qos == pytest.approx(0.75) if load < 1 else query.qos < 0.5

@@ -65,6 +65,20 @@ def test_tuple_at_a_time_pays_the_overhead_for_every_tuple() -> None:
     assert report.overhead.worker == 1.5
 
 
+def test_every_plan_waits_for_its_decision() -> None:
+    """A decision for three tuples, or one for each; what it takes can depend on the policy."""
+    app, _ = one_box()
+    report = app.run(hg.Simulated(workers=1, decision_cost=0.5), "round_robin")
+    assert latencies(report) == [1.5, 2.5, 3.5]
+    assert (report.overhead.scheduler, report.overhead.worker) == (0.5, 0.0)
+    app, _ = one_box()
+    costs = {"tuple_at_a_time": 0.25}
+    engine = hg.Simulated(workers=1, decision_cost=lambda policy: costs[policy.name])
+    report = app.run(engine, "tuple_at_a_time")
+    assert latencies(report) == [1.25, 2.5, 3.75]
+    assert report.overhead.scheduler == 0.75
+
+
 def test_two_boxes_in_a_row() -> None:
     """The second begins when the first's call is over: 3 tuples of 1 s, then 3 of 2 s."""
     app, found = hg.App("two"), []
@@ -339,6 +353,7 @@ def test_sending_that_takes_no_time_changes_nothing() -> None:
         ({"call_overhead": -1.0}, "call_overhead .* cannot be negative"),
         ({"quantum": 0.0}, "quantum must be positive"),
         ({"switch_cost": -0.1}, "switch_cost cannot be negative"),
+        ({"decision_cost": -1e-6}, r"decision_cost=-1e-06.*cannot be negative"),
         ({"send_cost": -1e-6}, r"send_cost=-1e-06.*cannot be negative"),
     ],
 )

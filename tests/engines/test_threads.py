@@ -24,7 +24,7 @@ from headgate.engines.live_network import LiveNetwork
 from headgate.engines.runtime import QUEUE_PACKETS, Runtime
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
-from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Run, Wake
+from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 
@@ -92,8 +92,8 @@ def pressure(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     felt = threading.Event()
     real = LiveNetwork.room
 
-    def room(self: LiveNetwork) -> int:
-        rows = real(self)
+    def room(self: LiveNetwork, source: int) -> int:
+        rows = real(self, source)
         if rows <= 0:
             felt.set()
         return rows
@@ -248,7 +248,8 @@ def test_a_slow_sink_holds_the_source_back(ends: Ends, pressure: threading.Event
     app = hg.App("slow sink")
     app.source("numbers", source).filter("a >= 0").to("q", hg.to_function(slow))
     ends(lambda: app.run(hg.Threads(workers=workers, packet_rows=packet), "round_robin"))
-    assert seen[0] <= 4 * (2 * QUEUE_PACKETS + 2) * packet < rows
+    # Both queues are full, with one train on top, and each worker has as much in hand.
+    assert seen[0] <= 4 * (2 * QUEUE_PACKETS + 1 + workers) * packet < rows
     assert found == list(range(rows))
 
 
@@ -349,6 +350,7 @@ def test_workers_without_work_sleep(ends: Ends, policy: str) -> None:
     decisions: Sequence[Decision] = [d for _, made in recorder.log for d in made]
     plans = sum(isinstance(d, Run) for d in decisions)
     woken = sum(len(d.workers) for d in decisions if isinstance(d, Wake))
+    woken += sum(report.workers for d in decisions if isinstance(d, Reschedule))
     assert asked <= report.workers + plans + woken
     assert plans <= 10, "5 tuples through one box are at most 5 calls, and some that came too late"
     assert values(found) == list(range(5))
@@ -553,3 +555,22 @@ def test_if_all_queries_fail_the_run_raises_and_no_thread_stays(ends: Ends) -> N
     stream.flat_map_rows(fails, schema=NUMBERS).to("two", hg.to_list([]))
     with pytest.raises(RunError, match="'one', 'two'"):
         ends(lambda: app.run("threads", until=None))
+
+
+@pytest.mark.parametrize("made", [hg.Threads, hg.Simulated])
+def test_a_query_that_is_behind_does_not_hold_other_sources_back(made: Callable[..., hg.Engine]) -> None:
+    """The slow query's queue is full all the time; the other's tuples are answered as they arrive."""
+    app = hg.App("two sources")
+    slow = app.source("slow", hg.from_rate(2_000, limit=1_200)).universal(cost=0.001, name="slow box")
+    slow.to("behind", hg.to_function(ignore))
+    quick = app.source("quick", hg.from_rate(100, limit=60)).universal(cost=1e-5, name="quick box")
+    quick.to("ahead", hg.to_function(ignore), qos=hg.QoS([(0, 1), (0.1, 1), (0.5, 0)]))
+    report = app.run(made(workers=1, packet_rows=4), "qos")
+    assert report.queries["behind"].tuples_out == 1_200
+    assert report.queries["ahead"].tuples_out == 60
+    assert report.queries["behind"].latency.p50 > 0.2
+    assert report.queries["ahead"].latency.p50 < report.queries["behind"].latency.p50 / 2
+
+
+def ignore(query: str, batch: pa.RecordBatch) -> None:
+    pass

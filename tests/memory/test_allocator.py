@@ -161,6 +161,17 @@ def test_superblocks_wait_on_a_stack() -> None:
     assert len(SuperblockAllocator().take().memory) == SUPERBLOCK == 10 << 20
 
 
+def test_full_superblocks_are_no_garbage() -> None:
+    """Nothing can be taken from one, but its blocks come back there."""
+    local = Allocator(superblock=2 * SIZES[0])
+    held = [local.array(1024, np.int64) for _ in range(6)]
+    places = {address(array) for array in held}
+    gc.collect()
+    held.clear()
+    assert local.recollected().outstanding == 0
+    assert {address(array) for array in [local.array(1024, np.int64) for _ in range(6)]} == places
+
+
 def test_a_block_freed_twice_is_noticed() -> None:
     pool = Pool(SuperblockAllocator(), threading.get_ident())
     array = pool.allocate(0, 1024, np.dtype(np.int64))

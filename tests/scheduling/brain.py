@@ -30,11 +30,11 @@ def entry(
     downstream: Sequence[int] = (),
     *,
     lanes: int = 1,
-    sources: int = 0,
+    fed_by: tuple[int, ...] = (),
     tuple_bytes: float = 1.0,
 ) -> BoxEntry:
     made = BoxEntry("box", lanes, tuple(upstream), tuple(downstream), (f"q{request}",))
-    made.request, made.sources, made.tuple_bytes = request, sources, tuple_bytes
+    made.request, made.fed_by, made.tuple_bytes = request, fed_by, tuple_bytes
     return made
 
 

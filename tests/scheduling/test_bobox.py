@@ -267,7 +267,7 @@ def test_a_box_without_room_loses_its_task_and_gets_it_back_with_room(name: str)
 
 @pytest.mark.parametrize("name", ["bobox", "bobox_baseline", "las", "nls"])
 def test_they_cannot_be_elastic(name: str) -> None:
-    with pytest.raises(PipelineError, match=f"elastic.'{name}'.: .* only certain workers"):
+    with pytest.raises(PipelineError, match=f"elastic.'{name}'.: .* gives boxes to workers itself"):
         policies.elastic(name)
 
 

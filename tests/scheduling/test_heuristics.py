@@ -32,7 +32,7 @@ from headgate.testing import play
 def chain(*, lanes: int = 4) -> list[BoxEntry]:
     """Three boxes, one after the other."""
     return [
-        BoxEntry("a", lanes, (), (1,), ("q",), sources=1),
+        BoxEntry("a", lanes, (), (1,), ("q",), fed_by=(0,)),
         BoxEntry("b", lanes, (0,), (2,), ("q",)),
         BoxEntry("c", lanes, (1,), (), ("q",)),
     ]
@@ -74,7 +74,7 @@ def test_qst_takes_the_earliest_box_whose_output_queue_is_below_its_share(
 def test_qst_adds_up_what_comes_along_all_paths() -> None:
     """A diamond: two branches of 0.5 and 1.5 meet, so 2 tuples leave the last box for each of the source."""
     diamond = [
-        BoxEntry("top", 1, (), (1, 2), ("q",), sources=1),
+        BoxEntry("top", 1, (), (1, 2), ("q",), fed_by=(0,)),
         BoxEntry("left", 1, (0,), (3,), ("q",)),
         BoxEntry("right", 1, (0,), (3,), ("q",)),
         BoxEntry("bottom", 1, (1, 2), (4,), ("q",)),
@@ -166,7 +166,7 @@ def test_a_call_takes_a_slice_of_time_whose_length_can_be_set(name: str) -> None
 
 
 def test_boxes_that_are_equal_take_turns() -> None:
-    side_by_side = [BoxEntry(f"box-{i}", 1, (), (), (f"q{i}",), sources=1) for i in range(3)]
+    side_by_side = [BoxEntry(f"box-{i}", 1, (), (), (f"q{i}",), fed_by=(0,)) for i in range(3)]
     for policy in (QueueSizeThrottling(), EstimatedTime(), CurrentThroughput()):
         events = [*queued(5, 5, 5), *[Idle(0.0, 0)] * 6]
         assert chosen(policy, side_by_side, events) == [0, 1, 2, 0, 1, 2]
@@ -178,7 +178,7 @@ def test_boxes_that_are_equal_take_turns() -> None:
 def climb(rates: dict[int, float], periods: int, workers: int, noise: float = 0.0) -> list[int]:
     """Active workers after every period, on a machine whose throughput with so many is given."""
     policy = policies.elastic("round_robin", period=1.0)
-    catalog = Catalog([BoxEntry("a", workers, (), (), ("q",), sources=1)])
+    catalog = Catalog([BoxEntry("a", workers, (), (), ("q",), fed_by=(0,))])
     policy.start(catalog, workers)
     found: list[int] = []
     for period in range(1, periods + 1):
@@ -221,7 +221,7 @@ def test_one_worker_stays_one() -> None:
 
 def test_a_sleeping_worker_gets_no_plan_and_another_is_woken_in_its_place() -> None:
     policy = policies.elastic("round_robin", period=1.0)
-    boxes = [BoxEntry(f"box-{i}", 1, (), (), ("q",), sources=1) for i in range(3)]
+    boxes = [BoxEntry(f"box-{i}", 1, (), (), ("q",), fed_by=(0,)) for i in range(3)]
     # Two of four work.  Three and two ask and are to sleep; nought and one find nothing yet.
     events: list[Event] = [Idle(0.0, 3), Idle(0.0, 2), Idle(0.0, 0), Idle(0.0, 1)]
     assert [d for d in play(policy, boxes, events, workers=4) if not isinstance(d, SetTimer)] == []
@@ -229,7 +229,12 @@ def test_a_sleeping_worker_gets_no_plan_and_another_is_woken_in_its_place() -> N
     woken = [worker for d in decisions if isinstance(d, Wake) for worker in d.workers]
     assert sorted(woken) == [0, 1]
     # A third worker is tried when the first period is over.
-    decisions = play(policy, boxes, [*events, *queued(5, 5, 5), Timer(1.0, "elastic")], workers=4)
+    done: list[Event] = [
+        Started(0.5, 0, 0, 5, QueueState(0)),
+        Finished(0.6, 0, 0, 5, 5, 0.1, 0.0),
+        Timer(1.0, "elastic"),
+    ]
+    decisions = play(policy, boxes, [*events, *queued(5, 5, 5), *done], workers=4)
     assert policy.active == 3
     assert decisions[-2] == Wake((2,))
 

@@ -60,7 +60,7 @@ def test_one_value_is_kept() -> None:
 def drive(policy: PacketTuner, rate: Callable[[int], float], periods: int) -> list[Decision]:
     """Let periods pass in which the first box works off as much as packets of that size allow."""
     catalog = Catalog(
-        [BoxEntry("first", 1, (), (1,), ("q",), sources=1), BoxEntry("next", 1, (0,), (), ("q",))]
+        [BoxEntry("first", 1, (), (1,), ("q",), fed_by=(0,)), BoxEntry("next", 1, (0,), (), ("q",))]
     )
     decisions = list(policy.start(catalog, 1))
     for period in range(1, periods + 1):
@@ -100,7 +100,7 @@ def test_the_size_stays_within_its_bounds() -> None:
 def test_the_period_after_a_change_does_not_count() -> None:
     """Queues are still full of packets of the size before."""
     policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
-    catalog = Catalog([BoxEntry("first", 1, (), (), ("q",), sources=1)])
+    catalog = Catalog([BoxEntry("first", 1, (), (), ("q",), fed_by=(0,))])
     policy.start(catalog, 1)
     answers = []
     for period, tuples in enumerate([100, 1, 200, 100], 1):
@@ -150,7 +150,7 @@ def test_a_run_in_virtual_time_finds_where_a_tuple_costs_least(monkeypatch: pyte
     report = numbers(1_000_000, out).run(hg.Simulated(workers=1, packet_rows="auto"), "round_robin")
     assert out == fixed
     assert before.packet_rows == 256
-    assert report.policy == "tuned(round_robin)"
+    assert report.policy == "packets(round_robin)"
     assert report.packet_rows in (best // 2, best, 2 * best)
     assert report.seconds < 0.7 * before.seconds
 
@@ -184,7 +184,7 @@ def test_a_run_on_threads_may_change_its_packets(ends: Callable[[Callable[[], An
 def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
     out: list[Any] = []
     report = ends(lambda: numbers(100_000, out).run(hg.Threads(workers=2, packet_rows="auto")))
-    assert report.policy == "tuned(lp)"
+    assert report.policy == "packets(lp)"
     assert len(out) == 2_000
     assert report.packet_rows > 0
 
@@ -194,3 +194,12 @@ def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
 def test_sizes_that_cannot_be(engine: Any, rows: Any) -> None:
     with pytest.raises(PipelineError, match=r"packet_rows=.*at least 1, or 'auto'"):
         engine(packet_rows=rows)
+
+
+def test_queues_hold_about_as_many_packets_of_another_size() -> None:
+    run = SimulatedRun(hg.Simulated(packet_rows=100), numbers(1_000, []).network, policies.get("lp"), 1)
+    before = run.runtime.live.room(0)
+    run.runtime.set_packet_rows(400)
+    assert run.runtime.live.room(0) == 4 * before
+    run.runtime.set_packet_rows(50)
+    assert run.runtime.live.room(0) == before // 2

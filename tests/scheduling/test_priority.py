@@ -10,8 +10,10 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import Event, Idle, QueueState, Run, Spawned
+from headgate.scheduling.interface import Event, Finished, Idle, QueueState, Run, Spawned, Started
+from headgate.scheduling.policies.bucketed import BucketedPriorityTuple
 from headgate.scheduling.policies.priority import OLDEST_EVERY, PriorityTuple
+from headgate.scheduling.trains import WHOLE_QUEUE, Share
 from headgate.testing import play
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
@@ -19,10 +21,18 @@ LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])
 GOALS = {"tight": TIGHT, "loose": LOOSE}
 
 
+@pytest.fixture(params=[PriorityTuple, BucketedPriorityTuple], ids=["qos", "qos_bucketed"])
+def policy(request: pytest.FixtureRequest) -> PriorityTuple:
+    """The exact one, and the one in buckets: for boxes that differ enough they decide alike."""
+    made = request.param()
+    assert isinstance(made, PriorityTuple)
+    return made
+
+
 def boxes() -> list[BoxEntry]:
     """A shared box of 0.1 s per tuple before one of each query, of 0.2 s."""
     return [
-        BoxEntry("shared", 1, (), (1, 2), ("tight", "loose"), 0.1, sources=1),
+        BoxEntry("shared", 1, (), (1, 2), ("tight", "loose"), 0.1, fed_by=(0,)),
         BoxEntry("tight", 1, (0,), (), ("tight",), 0.2),
         BoxEntry("loose", 1, (0,), (), ("loose",), 0.2),
     ]
@@ -32,8 +42,8 @@ def queued(place: int, arrival: float, tuples: int = 3) -> Spawned:
     return Spawned(0.0, place, QueueState(tuples, oldest=arrival, mean=arrival))
 
 
-def chosen(events: list[Event]) -> list[int]:
-    decisions = play(PriorityTuple(), boxes(), events, goals=GOALS)
+def chosen(policy: PriorityTuple, events: list[Event]) -> list[int]:
+    decisions = play(policy, boxes(), events, goals=GOALS)
     return [d.plan[0].box for d in decisions if isinstance(d, Run)]
 
 
@@ -49,47 +59,131 @@ def chosen(events: list[Event]) -> list[int]:
     ],
 )
 def test_the_tuple_is_gradient_and_slack_at_the_expected_latency(
-    place: int, now: float, gradient: float, slack: float
+    policy: PriorityTuple, place: int, now: float, gradient: float, slack: float
 ) -> None:
-    policy, catalog = PriorityTuple(), Catalog(boxes(), GOALS)
+    catalog = Catalog(boxes(), GOALS)
     policy.start(catalog, 1)
     catalog.apply(queued(place, 0.0))
     assert policy.priority(place, now) == pytest.approx((gradient, -slack))
 
 
-def test_falling_utility_goes_before_an_older_tuple_that_has_time() -> None:
-    assert chosen([queued(1, 9.5), queued(2, 8.0), Idle(10.0, 0)]) == [1]
+def test_falling_utility_goes_before_an_older_tuple_that_has_time(policy: PriorityTuple) -> None:
+    assert chosen(policy, [queued(1, 9.5), queued(2, 8.0), Idle(10.0, 0)]) == [1]
 
 
-def test_of_equal_gradients_the_smaller_slack_goes_first() -> None:
-    assert chosen([queued(1, 9.9), queued(2, 9.0), Idle(10.0, 0)]) == [1]
-    assert chosen([queued(1, 0.0), queued(2, 9.0), Idle(10.0, 0)]) == [2]
+def test_of_equal_gradients_the_smaller_slack_goes_first(policy: PriorityTuple) -> None:
+    assert chosen(policy, [queued(1, 9.9), queued(2, 9.0), Idle(10.0, 0)]) == [1]
+    assert chosen(policy, [queued(1, 0.0), queued(2, 9.0), Idle(10.0, 0)]) == [2]
 
 
-def test_a_box_runs_with_all_that_follows_it() -> None:
-    run = play(PriorityTuple(), boxes(), [queued(0, 0.0), Idle(0.0, 0)], goals=GOALS)[-1]
+def test_a_box_runs_with_all_that_follows_it(policy: PriorityTuple) -> None:
+    run = play(policy, boxes(), [queued(0, 0.0), Idle(0.0, 0)], goals=GOALS)[-1]
     assert isinstance(run, Run)
     assert [call.box for call in run.plan] == [0, 1, 2]
 
 
-def test_no_box_starves() -> None:
+def test_no_box_starves(policy: PriorityTuple) -> None:
     """Loose is far past its last critical point; tight always has something to lose."""
     events: list[Event] = [queued(1, 9.5), queued(2, 0.0), *[Idle(30.0, 0)] * (3 * OLDEST_EVERY)]
     events[0] = queued(1, 29.5)
-    found = chosen(events)
+    found = chosen(policy, events)
     assert [place for place, box in enumerate(found, 1) if box == 2] == [OLDEST_EVERY, 16, 24]
 
 
-def test_where_a_plan_costs_something_those_that_cannot_wait_go_alone() -> None:
-    events = [queued(1, 9.5), queued(2, 9.9), Idle(10.0, 0, overhead=0.1)]
-    [run] = [d for d in play(PriorityTuple(), boxes(), events, goals=GOALS) if isinstance(d, Run)]
-    assert [call.box for call in run.plan] == [1]
-    events = [queued(1, 10.0), queued(2, 9.9), Idle(10.0, 0, overhead=0.7)]
-    [run] = [d for d in play(PriorityTuple(), boxes(), events, goals=GOALS) if isinstance(d, Run)]
-    assert [call.box for call in run.plan] == [1], "in 1.4 s it would be too late"
-    events = [queued(1, 10.0, 1), queued(2, 9.9, 1), Idle(10.0, 0, overhead=0.14)]
-    [run] = [d for d in play(PriorityTuple(), boxes(), events, goals=GOALS) if isinstance(d, Run)]
-    assert [call.box for call in run.plan] == [1], "0.2 s of work is worth a plan of 0.14 s"
+def test_a_long_old_queue_does_not_take_every_turn_of_those_that_starve(policy: PriorityTuple) -> None:
+    """Both are past all utility; one has more old tuples than its turns will ever see."""
+    catalog = Catalog([BoxEntry(f"b{n}", 1, (), (), ("loose",), 0.2, fed_by=(0,)) for n in range(3)], GOALS)
+    policy.start(catalog, 1)
+    for place, arrival in enumerate((99.9, 1.0, 5.0)):
+        catalog.apply(Spawned(0.0, place, QueueState(1_000_000, oldest=arrival, mean=arrival)))
+    called = []
+    for _ in range(6 * OLDEST_EVERY):
+        [run] = policy.handle(Idle(100.0, 0))
+        assert isinstance(run, Run)
+        called.append(run.plan[0].box)
+    assert called[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [1, 2, 1, 2, 1, 2]
+
+
+# --- where a plan costs something to start ------------------------------------------------------------------
+
+
+def step(events: list[Event], entries: list[BoxEntry] | None = None) -> dict[int, Any]:
+    """The boxes of the one plan that these events lead to, and their trains."""
+    runs = [d for d in play(PriorityTuple(), entries or boxes(), events, goals=GOALS) if isinstance(d, Run)]
+    assert len(runs) == 1
+    return {call.box: rounded(call.train) for call in runs[0].plan}
+
+
+def close(share: float) -> float:
+    return round(share, 9)
+
+
+def rounded(train: Any) -> Any:
+    return Share(close(train.share)) if isinstance(train, Share) else train
+
+
+def test_those_that_cannot_wait_for_the_next_step_fill_it_alone() -> None:
+    """Half of 0.5 s is a step: 0.1 s to start it, 0.15 s of work, and three tuples take 0.6 s."""
+    assert step([queued(1, 9.9), queued(2, 8.0), Idle(10.0, 0, overhead=0.1)]) == {
+        1: Share(close(0.15 / 0.6))
+    }
+
+
+def test_others_ride_as_far_as_the_step_has_time() -> None:
+    events = [queued(1, 9.9, 1), queued(2, 8.0), Idle(10.0, 0, overhead=0.3)]
+    assert step(events) == {1: WHOLE_QUEUE, 2: Share(close(0.1 / 0.6))}
+    events = [queued(1, 9.9, 1), queued(2, 8.0, 1), Idle(10.0, 0, overhead=0.41)]
+    assert step(events) == {1: WHOLE_QUEUE, 2: WHOLE_QUEUE}
+
+
+def test_a_train_is_not_cut_to_save_what_a_call_takes_anyway() -> None:
+    """Calls take a second whatever they are given; a train cut to a moment would take it again and again."""
+    catalog = Catalog([BoxEntry("tight", 1, (), (), ("tight",), fed_by=(0,))], GOALS)
+    policy = PriorityTuple()
+    policy.start(catalog, 1)
+    for tuples in (10, 20, 30, 40) * 5:
+        catalog.apply(Started(0.0, 0, 0, tuples, QueueState(0)))
+        catalog.apply(Finished(0.0, 0, 0, tuples, tuples, 1.0 + 0.1 * tuples, 0.0))
+    assert catalog.boxes[0].fixed == pytest.approx(1.0)
+    for event in (queued(0, 9.9, 15), Idle(10.0, 0, overhead=0.1)):
+        catalog.apply(event)
+        decisions = policy.handle(event)
+    [run] = decisions
+    assert isinstance(run, Run)
+    assert [rounded(call.train) for call in run.plan] == [Share(close(1.0 / 1.5))]
+
+
+def test_a_tight_query_that_still_has_a_moment_goes_before_a_loose_one_that_falls_already() -> None:
+    """By its gradient now the loose one would go first; two steps later the tight one has lost more."""
+    policy, catalog = PriorityTuple(), Catalog(boxes(), GOALS)
+    policy.start(catalog, 1)
+    events = [queued(1, 9.99), queued(2, 2.0), Idle(10.0, 0, overhead=0.1)]
+    for event in events[:2]:
+        catalog.apply(event)
+    assert policy.priority(2, 10.0) > policy.priority(1, 10.0)
+    assert list(step(events)) == [1]
+
+
+def test_a_loose_query_goes_first_when_no_tight_one_waits_or_it_is_past_saving() -> None:
+    assert list(step([queued(2, 9.9), Idle(10.0, 0, overhead=0.1)])) == [2]
+    assert list(step([queued(1, 1.0), queued(2, 2.0), Idle(10.0, 0, overhead=0.1)])) == [2]
+
+
+def test_a_long_queue_whose_newest_tuples_can_be_saved_is_not_given_up() -> None:
+    """The oldest are 10 s old, far past tight's last critical point, but tuples have come ever since."""
+    lagging = Spawned(0.0, 1, QueueState(3, oldest=0.0, mean=5.0))
+    assert list(step([lagging, queued(2, 9.0), Idle(10.0, 0, overhead=0.1)])) == [1]
+
+
+def test_what_queries_share_runs_for_those_whose_turn_it_is_and_the_others_wait_behind_it() -> None:
+    assert list(step([queued(0, 9.9), Idle(10.0, 0, overhead=0.3)])) == [0, 1]
+    assert list(step([queued(0, 9.9), Idle(10.0, 0, overhead=3.0)])) == [0, 1, 2]
+
+
+def test_a_query_without_a_goal_rides_along_last() -> None:
+    entries = [*boxes(), BoxEntry("plain", 1, (), (), ("plain",), 0.2, fed_by=(0,))]
+    events = [queued(3, 0.0), queued(2, 9.9), Idle(10.0, 0, overhead=0.7)]
+    assert step(events, entries) == {2: WHOLE_QUEUE, 3: Share(close(0.1 / 0.6))}
 
 
 def contended(policy: str) -> dict[str, Any]:

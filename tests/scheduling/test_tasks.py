@@ -52,7 +52,7 @@ class Net:
                 ups,
                 [down for down, others in enumerate(upstream) if place in others],
                 lanes=self.lanes[place],
-                sources=not ups,
+                fed_by=() if ups else (0,),
             )
             for place, ups in enumerate(upstream)
         ]
@@ -115,7 +115,7 @@ def test_nothing_is_lost_whatever_happens(
     """Packets come, calls end, queues fill up and are emptied, timers ring; at the end all is worked off."""
     entries = net.entries()
     table = Brain(policies.get(name), entries, workers, MACHINES[machine](workers), packet_rows=2, room=3)
-    sources = [place for place, box in enumerate(entries) if box.sources]
+    sources = [place for place, box in enumerate(entries) if box.fed_by]
     for _ in range(data.draw(st.integers(5, 40))):
         choices: list[tuple[str, int]] = [("ask", worker) for worker in table.awake]
         choices += [("end", worker) for worker in table.working]

@@ -98,6 +98,25 @@ def test_what_is_forgotten_is_only_what_is_behind(own: Admitted, passed: int, up
     assert own.pieces(passed, max(upto, passed)) == before
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9)), max_size=8), st.data())
+def test_ages_of_what_waits_are_those_of_its_rows(extents: list[tuple[int, int]], data: Any) -> None:
+    """Whatever has been forgotten, and whatever of another source lies between."""
+    own, arrivals, now = Admitted(), [], 1.8e9
+    serial = 0
+    for rows, later in extents:
+        now += later / 8
+        own.add(Extent("u", 0, rows, now), serial)
+        arrivals += [(serial + row, now) for row in range(rows)]
+        serial += rows + 3
+    low, high = sorted(data.draw(st.tuples(st.integers(0, serial), st.integers(0, serial))))
+    own.forget(data.draw(st.integers(0, low)))
+    waiting = [arrival for at, arrival in arrivals if low <= at < high]
+    found = own.arrivals(low, high)
+    assert (found is None) == (not waiting)
+    if found is not None:
+        assert found == (min(waiting), pytest.approx(sum(a - 1.8e9 for a in waiting) / len(waiting) + 1.8e9))
+
+
 def test_a_queue_file_is_divided_at_its_cuts() -> None:
     file = QueueFile("f", 10, 4, 9, [(4, 0), (6, 3), (9, 8)])
     assert [file.below(serial) for serial in range(3, 12)] == [0, 0, 0, 3, 3, 3, 8, 10, 10]

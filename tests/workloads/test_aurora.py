@@ -108,3 +108,13 @@ def test_a_burst_delivers_its_tuples_together_and_then_nothing() -> None:
     arrivals = source.origin.arrivals(0, 12)
     assert [len(set(arrivals[start : start + 4].tolist())) for start in (0, 4, 8)] == [1, 1, 1]
     assert arrivals[4] - arrivals[0] == pytest.approx(4 / source.origin.rate)
+
+
+def test_sources_begin_apart_unless_told_otherwise() -> None:
+    def first(together: bool) -> set[float]:
+        app = aurora.network(queries=4, depth=2, fan_out=2, tuples=80, burst=2, together=together)
+        return {source.origin.arrival(0) * source.origin.rate for source in app.network.sources}
+
+    assert first(True) == {0.0}
+    assert len(first(False)) == 8
+    assert all(0 <= at < 2 for at in first(False))

@@ -17,6 +17,7 @@ from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import CycleError, PipelineError, RunError, nearest
 from headgate.graph.durations import parse_duration
+from headgate.graph.importance import check_importance
 from headgate.graph.network import DEAD_LETTER, Arrow, Box, DeadLetter, Network, Output, Source
 from headgate.graph.operator import Operator
 from headgate.graph.qos import QoS
@@ -80,6 +81,8 @@ class App:
         qos: QoS | None,
         keep: str | None,
         start: str | int = "earliest",
+        importance: str | None = None,
+        query_class: int = 0,
     ) -> None:
         """Let a query leave; streams call this."""
         if not isinstance(name, str) or not name:
@@ -103,8 +106,14 @@ class App:
             raise PipelineError(
                 f"query '{name}': start={start!r}: use 'earliest', 'now', or the serial of a tuple."
             )
+        if importance is not None:
+            check_importance(name, importance, tuple(port))
+        if not isinstance(query_class, int) or isinstance(query_class, bool):
+            raise PipelineError(
+                f"query '{name}': query_class={query_class!r}: it must be a whole number; higher goes first."
+            )
         self._refuse_loop(name, port, sink)
-        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start))
+        self._outputs.append(Output(name, tuple(port), sink, qos, keep, start, importance, query_class))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises to ``sink`` instead of failing their queries.

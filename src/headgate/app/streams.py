@@ -184,14 +184,20 @@ class Stream:
         qos: QoS | None = None,
         keep: str | None = None,
         start: str | int = "earliest",
+        importance: str | None = None,
+        query_class: int = 0,
     ) -> Stream:
         """Let results leave as query ``name``; ``qos`` says what they are worth at which latency.
 
+        Queries of a higher ``query_class`` go first under policies that know classes (``multi_class``).
         On Spark, ``keep="7 days"`` keeps what the query gave for ``headgate query``, and ``start`` says where
         a query begins that is added to an application under way: with the "earliest" tuple that the
         application still has, "now", or at a serial.
+
+        ``importance="amount * 2"`` says how much a tuple matters if some must be dropped, which happens only
+        under ``hg.policies.shedding(strategy="semantic")``.
         """
-        self._app.add_output(name, self._port, sink, qos, keep, start)
+        self._app.add_output(name, self._port, sink, qos, keep, start, importance, query_class)
         return self
 
     def __repr__(self) -> str:

@@ -6,7 +6,19 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from headgate.bench import allocator, backlog, memory, ordered, overhead, spark_many
+from headgate.bench import (
+    allocator,
+    aurora,
+    backlog,
+    decisions,
+    haren,
+    memory,
+    ordered,
+    overhead,
+    overload,
+    spark_many,
+    spark_qos,
+)
 from headgate.bench.result import Result
 
 Bench = Callable[[bool, Console], list[Result]]
@@ -14,10 +26,15 @@ Bench = Callable[[bool, Console], list[Result]]
 BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
     "memory": memory.run,
+    "decisions": decisions.run,
     "allocator": allocator.run,
     "ordered": ordered.run,
+    "aurora": aurora.run,
+    "overload": overload.run,
+    "haren": haren.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
+    "spark-qos": spark_qos.run,
 }
 
 

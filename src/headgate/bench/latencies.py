@@ -25,6 +25,10 @@ _SETTLED = 2
 """Hand-overs of every query before measuring starts: the first ones pay for compilation and caches."""
 
 
+Note = tuple[str, float, npt.NDArray[np.float64]]
+"""A hand-over: whose, when, and the arrival of what caused each of its results."""
+
+
 class Recorder:
     """Notes the latency of every result row; called as ``recorder(query, batch)`` like any function sink.
 
@@ -65,6 +69,18 @@ class Recorder:
             query: np.concatenate(found) if found else np.empty(0, dtype=np.float64)
             for query, found in parts.items()
         }
+
+    def notes(self, shift: float = 0.0) -> list[Note]:
+        """Every hand-over so far; ``shift``: seconds by which the source's clock is ahead."""
+        with self._lock:
+            return [(query, at, at - latencies - shift) for query, at, latencies in self._notes]
+
+    def fronts(self, shift: float = 0.0) -> dict[str, float]:
+        """Up to which arrival each query has answered; 0 for those that never did."""
+        found = dict.fromkeys(self._calls, 0.0)
+        for query, _, causes in self.notes(shift):
+            found[query] = max(found[query], float(causes.max(initial=0.0)))
+        return found
 
     def last_before(self, end: float) -> dict[str, float]:
         """When each query last handed over; queries that never did are absent."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from headgate.bench import ordered_boxes, ordered_queries, ordered_rates, ordered_reordering
-from headgate.bench.ordered_findings import Finding, summary
+from headgate.bench import ordered_boxes, ordered_queries, ordered_rates, ordered_reordering, ordered_slices
+from headgate.bench.findings import Finding, summary
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.result import Result
 
@@ -36,6 +36,7 @@ def run(quick: bool, console: Console) -> list[Result]:
     known = ordered_queries.measure(shop, queries, console)
     findings: list[Finding] = [
         *ordered_queries.heuristics(shop, known, queries, console),
+        *ordered_slices.slices(shop, known, queries, console),
         *ordered_boxes.skew(boxes, console),
         *ordered_boxes.latency(boxes, console),
         *ordered_queries.partitioning(shop, known, queries, console),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from headgate.app import App
-from headgate.bench.ordered_findings import (
+from headgate.bench.findings import (
     SIMULATED,
     THREADS,
     WORKERS,

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from headgate.bench.ordered_findings import (
+from headgate.bench.findings import (
     ALIKE,
     BETTER,
     SIMULATED,
@@ -34,6 +34,7 @@ from headgate.engines.base import Engine
 from headgate.engines.report import Report
 from headgate.engines.threads import Threads
 from headgate.graph.operator import Kind
+from headgate.scheduling.interface import Policy
 
 HEURISTICS = ("ct", "lp", "et", "qst")
 LEAST = 16
@@ -41,6 +42,8 @@ LEAST = 16
 BUCKETS = 16
 """A part of a packet costs these operators as much as thousands of rows; a hundred parts are measured too."""
 FINE = "hybrid, 100"
+FINE_PACKETS = 4
+"""Enough to see a hundred parts of some forty rows, which take a second and more for a packet."""
 SPLITS: dict[str, dict[str, Any]] = {
     f"hybrid, {BUCKETS}": {"split": True, "partitioning": "hybrid", "buckets": BUCKETS},
     "partitioned": {"split": True, "partitioning": "partitioned", "buckets": BUCKETS},
@@ -104,7 +107,7 @@ def _rows(report: Report, seconds: float, packet: int, most: int) -> int:
     return min(max(round(report.throughput * seconds) // packet, LEAST) * packet, most)
 
 
-def run(shop: Shop, query: str, rows: int, engine: Engine, policy: str) -> Report:
+def run(shop: Shop, query: str, rows: int, engine: Engine, policy: str | Policy) -> Report:
     """One run to the end of the rows."""
     return checked(shop.at_once(query, rows).run(engine, policy))
 
@@ -126,19 +129,19 @@ def heuristics(shop: Shop, queries: Sequence[Query], sizes: Sizes, console: Cons
                         run(shop, query.name, query.rows, engine, policy)
                     )
         for (policy, workers), reports in found.items():
-            _note(rates, latencies, (query.name, policy), THREADS, workers, reports, query.name)
+            note(rates, latencies, (query.name, policy), THREADS, workers, reports, query.name)
         for policy in HEURISTICS:
             for workers in WORKERS[SIMULATED]:
                 simulated = query.costs.engine(workers, sizes.packet_rows, split=False)
                 report = run(shop, query.name, query.simulated_rows, simulated, policy)
-                _note(rates, latencies, (query.name, policy), SIMULATED, workers, [report], query.name)
+                note(rates, latencies, (query.name, policy), SIMULATED, workers, [report], query.name)
         console.print(f"figure 8: {query.name} done")
     console.print(rates.table())
     console.print(latencies.table())
     return _claims_of_figure_8(rates, latencies, queries)
 
 
-def _note(
+def note(
     rates: Sweep,
     latencies: Sweep,
     case: tuple[str, ...],
@@ -261,11 +264,12 @@ def partitioning(shop: Shop, queries: Sequence[Query], sizes: Sizes, console: Co
         for turn in range(sizes.rounds):
             for scheme, options in SPLITS.items():
                 if scheme == FINE and (turn or not sizes.fine):
-                    continue  # once is enough to see it, and it takes long
+                    continue
                 engine = Threads(2, sizes.packet_rows, **options)
-                found.setdefault(scheme, []).append(run(shop, query.name, rows, engine, "ct"))
+                few = FINE_PACKETS * sizes.packet_rows if scheme == FINE else rows
+                found.setdefault(scheme, []).append(run(shop, query.name, few, engine, "ct"))
         for scheme, reports in found.items():
-            _note(rates, latencies, (query.name, scheme), THREADS, 2, reports, query.name)
+            note(rates, latencies, (query.name, scheme), THREADS, 2, reports, query.name)
         rows = max(query.simulated_rows // 5, LEAST // 2 * sizes.packet_rows)
         for scheme, options in SPLITS.items():
             if scheme == FINE:
@@ -273,7 +277,7 @@ def partitioning(shop: Shop, queries: Sequence[Query], sizes: Sizes, console: Co
             for workers in WORKERS[SIMULATED][1:]:
                 simulated = query.costs.engine(workers, sizes.packet_rows, **options)
                 report = run(shop, query.name, rows, simulated, "ct")
-                _note(rates, latencies, (query.name, scheme), SIMULATED, workers, [report], query.name)
+                note(rates, latencies, (query.name, scheme), SIMULATED, workers, [report], query.name)
         console.print(f"figure 11: {query.name} done")
     console.print(rates.table())
     console.print(latencies.table())

@@ -1,4 +1,9 @@
-"""Rates of the five queries on two workers: their peak, latency at 80 % of it, and bytewax beside Q4."""
+"""Rates of the five queries on two workers: their peak, latency at 80 % of it, and bytewax beside Q4.
+
+The peak is the highest rate of arrival that a query keeps up with: it is done soon after the last row has
+come.  It is searched for downwards from the rate at which rows that are all there are worked off, which is
+reported too: that has the advantage of full packets.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import others
-from headgate.bench.ordered_findings import checked
+from headgate.bench.findings import checked
 from headgate.bench.ordered_queries import run
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.result import Result
@@ -20,6 +25,10 @@ from headgate.engines.threads import Threads
 
 POLICIES = ("ct", "lp")
 OFFERED = 0.8
+SOON = 0.1
+"""Seconds after the last arrival in which a query that keeps up is done."""
+STEPS = 6
+"""Halvings of the search for the peak."""
 SOURCE = "issue 4"
 
 
@@ -37,10 +46,10 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
     table = Table(title="rates on two workers", title_justify="left")
     for column in (
         "query",
+        "M rows/s, all there",
         "peak M rows/s",
         "policy",
         "offered",
-        "policy",
         "p50 ms",
         "p99 ms",
         "p99 ms from arrival",
@@ -49,26 +58,19 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
     results = []
     peaks: dict[str, float] = {}
     for query, rows in queries:
-        found: dict[str, float] = dict.fromkeys(POLICIES, 0.0)
+        backlog = 0.0
         for _ in range(sizes.rounds):
             for policy in POLICIES:
                 report = run(shop, query, rows, Threads(2, split=False), policy)
-                found[policy] = max(found[policy], report.throughput)
-        fastest = max(POLICIES, key=lambda policy: found[policy])
-        peak = peaks[query] = found[fastest]
-        offered = OFFERED * peak
-        live = {policy: offer(shop, query, offered, sizes.seconds, policy) for policy in POLICIES}
-        steadiest = min(POLICIES, key=lambda policy: live[policy][0].p99)
-        processing, whole = live[steadiest]
+                backlog = max(backlog, report.throughput)
+        found = {policy: sustained(shop, query, backlog, sizes.seconds, policy) for policy in POLICIES}
+        best = max(POLICIES, key=lambda policy: found[policy])
+        peak = peaks[query] = found[best]
+        tried = [offer(shop, query, OFFERED * peak, sizes.seconds, best) for _ in range(sizes.rounds)]
+        processing, whole, _ = min(tried, key=lambda measured: measured[0].p99)
         cells = [processing.p50 * 1e3, processing.p99 * 1e3, whole.p99 * 1e3]
-        table.add_row(
-            query,
-            f"{peak / 1e6:.2f}",
-            fastest,
-            f"{offered / 1e6:.2f}",
-            steadiest,
-            *(f"{c:,.1f}" for c in cells),
-        )
+        rates = [f"{rate / 1e6:.2f}" for rate in (backlog, peak, OFFERED * peak)]
+        table.add_row(query, *rates[:2], best, rates[2], *(f"{c:,.1f}" for c in cells))
         console.print(f"rates: {query} done")
         claimed = query in ("q4", "q15")
         results += [
@@ -80,22 +82,38 @@ def rates(shop: Shop, queries: Sequence[tuple[str, int]], sizes: Sizes, console:
                 1.0 if claimed else None,
                 peak >= 1e6 if claimed else None,
             ),
+            Result(f"ordered, {query}, backlog", SOURCE, "M rows/s", backlog / 1e6, None, None),
             Result(f"ordered, {query}, p50 at 80 %", SOURCE, "ms", cells[0], None, None),
             Result(f"ordered, {query}, p99 at 80 %", SOURCE, "ms: below 50", cells[1], 50.0, cells[1] < 50),
         ]
     table.caption = (
-        f"Best of {sizes.rounds} rounds, {default_packet_rows():,} rows per packet. Processing latency, from "
-        "the first operator to the exit, of markers; rows arrive every 5 ms. Keyed boxes are not split."
+        f"Best of {sizes.rounds} rounds, at most {default_packet_rows():,} rows per packet. Processing "
+        "latency, from the first operator to the exit, of markers; rows arrive every 5 ms. Keyed boxes are "
+        "not split."
     )
     console.print(table)
     return results + _against_bytewax(shop, peaks.get("q4", 0.0), sizes, console)
 
 
-def offer(shop: Shop, query: str, rate: float, seconds: float, policy: str) -> tuple[Latency, Latency]:
-    """Processing latency, and latency from arrival, of rows that come at a rate."""
+def sustained(shop: Shop, query: str, most: float, seconds: float, policy: str) -> float:
+    """The highest rate of arrival, up to ``most``, that a query keeps up with."""
+    low, high = 0.0, most
+    rate = most
+    for _ in range(STEPS):
+        keeps_up = offer(shop, query, rate, seconds, policy)[2] <= SOON
+        low, high = (rate, high) if keeps_up else (low, rate)
+        if low == most:
+            break
+        rate = (low + high) / 2
+    return low
+
+
+def offer(shop: Shop, query: str, rate: float, seconds: float, policy: str) -> tuple[Latency, Latency, float]:
+    """Processing latency, latency from arrival, and by how many seconds it was done after the last row."""
     rows = min(round(rate * seconds), shop.rows)
-    found = checked(shop.paced(query, rows, rate).run(Threads(2, split=False), policy)).queries[query]
-    return found.processing, found.end_to_end
+    report = checked(shop.paced(query, rows, rate).run(Threads(2, split=False), policy))
+    found = report.queries[query]
+    return found.processing, found.end_to_end, report.seconds - rows / rate
 
 
 def _against_bytewax(shop: Shop, ours: float, sizes: Sizes, console: Console) -> list[Result]:

@@ -11,8 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from headgate.app import App
-from headgate.bench.ordered_boxes import COST, Sizes, ignore, keys_of
-from headgate.bench.ordered_findings import (
+from headgate.bench.findings import (
     BETTER,
     SIMULATED,
     THREADS,
@@ -26,6 +25,7 @@ from headgate.bench.ordered_findings import (
     on_both,
     seconds_per_tuple,
 )
+from headgate.bench.ordered_boxes import COST, Sizes, ignore, keys_of
 from headgate.engines.report import Report
 from headgate.engines.sinks import to_function
 from headgate.engines.sources import from_batches

@@ -100,31 +100,38 @@ def structured_shop(seconds: float, rate: float) -> list[Measurement]:
     return [Measurement(**each) for each in found]
 
 
-def worker(side: str, seconds: float, settle: float, *options: str) -> Any:
+def worker(
+    side: str,
+    seconds: float,
+    settle: float,
+    *options: str,
+    module: str = "many_worker",
+    limit: float = LIMIT,
+) -> Any:
     """What a process that measures one side found."""
-    command = [sys.executable, "-m", "headgate.bench.many_worker", "--side", side, *options]
+    command = [sys.executable, "-m", f"headgate.bench.{module}", "--side", side, *options]
     command += ["--seconds", str(seconds), "--settle", str(settle)]
     folder = Path(tempfile.mkdtemp(prefix="headgate-spark-many-"))
     try:
-        out, error, code = _in_own_group(command, {**os.environ, "TMPDIR": str(folder)})
+        out, error, code = _in_own_group(command, {**os.environ, "TMPDIR": str(folder)}, limit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if code is None:
-        raise HeadgateError(f"not done within {LIMIT:g} s, given up.")
+        raise HeadgateError(f"not done within {limit:g} s, given up.")
     lines, said = out.strip().splitlines(), error.strip().splitlines()
     if code or not lines:
         raise HeadgateError(f"failed: {said[-1] if said else f'exit code {code}'}")
     return json.loads(lines[-1])
 
 
-def _in_own_group(command: list[str], env: Mapping[str, str]) -> tuple[str, str, int | None]:
+def _in_own_group(command: list[str], env: Mapping[str, str], limit: float) -> tuple[str, str, int | None]:
     """Output, errors and exit code of a command; all that it started ends with it."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
     )
     code: int | None = None
     try:
-        out, error = process.communicate(timeout=LIMIT)
+        out, error = process.communicate(timeout=limit)
         code = process.returncode
     except subprocess.TimeoutExpired:
         out = error = ""

@@ -54,6 +54,8 @@ def status(
                 soft_wrap=True,
                 highlight=False,
             )
+    for problem in answer.get("problems", ()):
+        console.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True, highlight=False)
     failed = [one["name"] for one in answer["queries"] if one["state"] == "failed"]
     if failed:
         console.print(
@@ -76,7 +78,7 @@ def _status_table(answer: dict[str, Any]) -> Table:
     table = Table(title=escape(title), title_justify="left")
     table.add_column("query", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for name in ("tuples in", "results", "p50", "p99", "QoS", "backlog", "restarts"):
+    for name in ("tuples in", "results", "p50", "p99", "QoS", "backlog", "shed", "restarts"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in answer["queries"]:
         color = _COLORS.get(one["state"], "default")
@@ -89,6 +91,7 @@ def _status_table(answer: dict[str, Any]) -> Table:
             _duration(one["p99"]),
             "-" if one["qos"] is None else f"{one['qos']:.3f}",
             _number(one["backlog"]),
+            _number(one.get("shed")),
             _number(one["restarts"]),
         )
     return table

@@ -16,6 +16,8 @@ from headgate.engines.report import Report
 
 console = Console()
 errors = Console(stderr=True)
+FULL = 0.9995
+"""An attainable utility that is shown as 1 need not be shown."""
 
 
 def seconds(value: float) -> str:
@@ -43,11 +45,15 @@ def query_table(report: Report, title: str | None = None) -> Table:
     """One row per query: tuples, throughput, latency, QoS."""
     table = Table(title=title, title_justify="left")
     table.add_column("query", overflow="fold")
-    for name in ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late"):
+    shedding = any(query.shed for query in report.queries.values())
+    columns = ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late")
+    for name in (*columns, "shed") if shedding else columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for query in report.queries.values():
         qos = "-" if query.qos is None else f"{query.qos:.3f}"
+        if query.qos is not None and query.attainable is not None and query.attainable < FULL:
+            qos += f" of {query.attainable:.3f}"
         table.add_row(
             escape(query.name),
             f"{query.tuples_in:,}",
@@ -57,6 +63,7 @@ def query_table(report: Report, title: str | None = None) -> Table:
             seconds(query.latency.p99),
             qos,
             f"{query.late:,}",
+            *([f"{query.shed:,}"] if shedding else []),
             "[green]ok[/]" if query.error is None else "[red]failed[/]",
         )
     return table

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from headgate.app import App
@@ -17,6 +16,7 @@ from headgate.bench import BENCHES, run_benches
 from headgate.cli import demo as shop_demo
 from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
+from headgate.cli.generate import generate
 from headgate.cli.loading import load_app
 from headgate.cli.machine import draw
 from headgate.engines import topology as machines
@@ -28,7 +28,6 @@ from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.topology_format import spell
-from headgate.workloads import tpcx_bb
 
 cli = typer.Typer(
     name="headgate",
@@ -40,6 +39,7 @@ cli = typer.Typer(
 )
 
 register(cli)
+cli.add_typer(generate)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")
@@ -71,6 +71,8 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
             errors.print(
                 f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
             )
+    for problem in report.problems:
+        errors.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True)
     return report
 
 
@@ -162,39 +164,6 @@ def topology(
         sys.stdout.write(spell(found))
     else:
         console.print(draw(found))
-
-
-@cli.command()
-def generate(
-    workload: Annotated[str, typer.Argument(help="Which data: tpcx-bb.")],
-    directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("data/tpcx-bb"),
-    rows: Annotated[int, typer.Option(help="Rows of each stream.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
-) -> None:
-    """Generate a workload's data as parquet, of any size.
-
-    Example: `headgate generate tpcx-bb data/tpcx-bb --rows 1000000`
-    """
-    if workload != "tpcx-bb":
-        raise PipelineError(f"There is no workload '{workload}' to generate. There are: tpcx-bb.")
-    _generate(directory, rows, seed)
-    console.print(f"Wrote {rows:,} clicks and {rows:,} sales to {directory}.")
-
-
-def _generate(directory: Path, rows: int, seed: int) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {table: progress.add_task(f"generating {table}", total=rows) for table in tpcx_bb.STREAMS}
-
-        def show(table: str, done: int, total: int) -> None:
-            progress.update(tasks[table], completed=done, total=total)
-
-        tpcx_bb.generate(directory, rows, seed, progress=show)
 
 
 @cli.command()

@@ -7,7 +7,7 @@ Once a tuple is admitted, everything that happens to it follows from its serial.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class Entry:
     last: float = 0.0
     """When it last had something."""
     idle: bool = False
+    until: float = 0.0
+    """Before that it has nothing more, as it said."""
     ended_at: int | None = None
     """The serial from which on it is known to have ended."""
 
@@ -73,24 +75,51 @@ class Admission:
         """Every source is at its end."""
         return all(e.ended for e in self.entries)
 
-    def poll(self, now: float, packets: int = 1) -> list[tuple[int, Packet]] | Wait:
+    def held(self, room: Callable[[int], int]) -> frozenset[int] | None:
+        """The sources whose tuples find no room; None if those are all that have any more.
+
+        Finite sources have a common order, so one that finds none holds all of them back.
+        """
+        held: set[int] = set()
+        finite: list[int] = []
+        count = 0
+        for place, entry in enumerate(self.entries):
+            if entry.ended if entry.live else self._drained(place):
+                continue
+            count += 1
+            if not entry.live:
+                finite.append(place)
+            if room(place) <= 0:
+                held.add(place)
+        if not held.isdisjoint(finite):
+            held.update(finite)
+        return None if count and len(held) == count else frozenset(held)
+
+    def poll(
+        self, now: float, packets: int = 1, held: frozenset[int] = frozenset()
+    ) -> list[tuple[int, Packet]] | Wait:
         """The next packets, by source, or when to ask again.  Empty when all sources have ended.
 
-        ``packets``: how many may come at a time, where that makes reading cheaper.
+        ``packets``: how many may come at a time, where that makes reading cheaper.  ``held``: sources that
+        are not read.
         """
-        live = [p for p, e in enumerate(self.entries) if e.live and not e.ended]
-        finite = [p for p, e in enumerate(self.entries) if not e.live and not self._drained(p)]
+        live = [p for p, e in enumerate(self.entries) if e.live and not e.ended and p not in held]
+        finite = [
+            p for p, e in enumerate(self.entries) if not e.live and p not in held and not self._drained(p)
+        ]
         admitted = self._finite(finite, now, packets) if finite else []
         waits: list[float | None] = []
         admitted += self._live(live, now, waits)
         for place, entry in enumerate(self.entries):
-            if entry.source.idle_after is not None:
+            if place in held:
+                entry.last = now  # it is kept waiting: that is not idling
+            elif entry.source.idle_after is not None:
                 self._note_idle(entry, any(p == place for p, _ in admitted), now)
         if admitted or self.ended or any(e.error is not None for e in self.entries):
             return admitted
         if finite:
             return Wait(now)
-        return Wait(min((now + POLL if w is None else w for w in waits), default=now))
+        return Wait(min((now + POLL if w is None else w for w in waits), default=now + POLL))
 
     def _drained(self, place: int) -> bool:
         return self.entries[place].ended and not self._buffers[place].rows
@@ -123,11 +152,16 @@ class Admission:
     def _live(self, places: list[int], now: float, waits: list[float | None]) -> list[tuple[int, Packet]]:
         chunks: list[tuple[int, Chunk]] = []
         for place in places:
+            entry = self.entries[place]
+            if now < entry.until:
+                waits.append(entry.until)
+                continue
             found = self._read(place, now, self.packet_rows)
             if isinstance(found, Chunk):
                 chunks.append((place, found))
             elif isinstance(found, Wait):
                 waits.append(found.until)
+                entry.until = found.until or 0.0
         if not chunks:
             return []
         if len(chunks) == 1:

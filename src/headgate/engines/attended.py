@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.engines.base import Progress
 from headgate.engines.report import Report
 from headgate.engines.scheduled import Scheduled
-from headgate.scheduling.interface import Plan
+from headgate.scheduling.interface import Phase, Plan
 
 PROGRESS_EVERY = 0.5
 
@@ -53,6 +53,12 @@ class Attended:
     def set_timer(self, at: float, name: str) -> None:
         heapq.heappush(self._timers, (at, next(self._timer_count), name))
         self.alarm.notify_all()
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        """Here and now; then everyone asks again."""
+        self.runtime.run_phases(phases)
+        self.runtime.rescheduled(self.now())
+        self.workers.wake_sleepers()
 
     # --- the calling thread -------------------------------------------------------------------------
 
@@ -110,6 +116,7 @@ class Crew:
             self._passed = set()
         self.semaphores = 0
         """Operations on semaphores while the run was on."""
+        self._asleep: set[int] = set()
         self._threads = [
             threading.Thread(
                 target=run.guard, args=(self._loop, worker), name=f"headgate-worker-{worker}", daemon=daemon
@@ -139,7 +146,13 @@ class Crew:
     def wake(self, worker: int) -> None:
         """Lock held."""
         self.semaphores += 1
+        self._asleep.discard(worker)
         self._beds[worker].release()
+
+    def wake_sleepers(self) -> None:
+        """Lock held."""
+        for worker in sorted(self._asleep):
+            self.wake(worker)
 
     def wake_all(self) -> None:
         for bed in self._beds:

@@ -52,9 +52,33 @@ class Inbox:
     def packets(self) -> list[Packet]:
         raise NotImplementedError
 
+    def ready(self) -> list[Packet]:
+        """For the taker: packets whose rows a call could take now."""
+        raise NotImplementedError
+
     def first_serial(self) -> int | None:
         """The smallest serial queued."""
         raise NotImplementedError
+
+    # --- for trains, which say how much to take: the taker asks --------------------------------------
+
+    def oldest(self) -> float:
+        """When the first of the tuples that can be taken arrived."""
+        return min([float(np.min(packet.order.arrivals)) for packet in self.ready()], default=0.0)
+
+    def arrived_by(self, time: float) -> int:
+        return sum([int(np.sum(packet.order.arrival_array() <= time)) for packet in self.ready()])
+
+    def within(self, size: float) -> int:
+        """Rows that fit into so many bytes, those of a packet taken for equally large."""
+        rows = 0
+        for packet in self.ready():
+            large = max(packet.batch.nbytes, 1)
+            if large > size:
+                return rows + int(len(packet) * size / large)
+            rows += len(packet)
+            size -= large
+        return rows
 
     def take_loose(self) -> tuple[Marker, ...]:
         """For the taker: the markers that came without a tuple."""
@@ -71,11 +95,21 @@ class Inbox:
     def full(self, arrow: int) -> bool:
         return self.room(arrow) <= 0
 
-    def measure(self, latency: bool, full: frozenset[int]) -> QueueState:
-        """The queue as the policy sees it; ages only if asked for, as they cost a pass over order keys."""
+    def heads(self) -> list[Packet]:
+        """The first packet of every arrow that has one."""
+        raise NotImplementedError
+
+    def measure(self, latency: bool, full: frozenset[int], head: bool = False) -> QueueState:
+        """The queue as the policy sees it; ages only if asked for, as they cost a pass over order keys.
+
+        ``head``: only the oldest, which is among the first, since tuples travel in the order of admission.
+        """
         available = self.available()
-        if not latency or not available:
+        if not available or not (latency or head):
             return QueueState(available, full)
+        if not latency:
+            firsts = [packet.order.arrivals for packet in self.heads()]
+            return QueueState(available, full, min([a if isinstance(a, float) else a.min() for a in firsts]))
         oldest, total, rows = np.inf, 0.0, 0
         for packet in self.packets():
             if not len(packet):
@@ -117,7 +151,7 @@ class Fifo(Inbox):
         elif rows >= self.packet_rows:
             rows = self._whole(rows)
         taken = self.take_exactly(rows)
-        return [(packet,) for packet in coalesce(taken, self.packet_rows // 8)]
+        return [(packet,) for packet in coalesce(taken, self.packet_rows // 2)]
 
     def _whole(self, rows: int) -> int:
         """As many rows as come in whole packets: a long train is not worth cutting one for."""
@@ -144,6 +178,12 @@ class Fifo(Inbox):
 
     def packets(self) -> list[Packet]:
         return [self._packets[place] for place in range(len(self._packets))]
+
+    def ready(self) -> list[Packet]:
+        return self.packets()
+
+    def heads(self) -> list[Packet]:
+        return [self._packets[0]] if self._packets else []
 
     def first_serial(self) -> int | None:
         return self._packets[0].order.first_serial if self._packets else None
@@ -273,6 +313,15 @@ class Merge(Inbox):
         for arrow in self._arrows:
             found += arrow.ready.packets()
             found += [arrow.waiting[place] for place in range(len(arrow.waiting))]
+        return found
+
+    def ready(self) -> list[Packet]:
+        return [packet for arrow in self._arrows for packet in arrow.ready.packets()]
+
+    def heads(self) -> list[Packet]:
+        found = []
+        for arrow in self._arrows:
+            found += arrow.ready.heads() or ([arrow.waiting[0]] if arrow.waiting else [])
         return found
 
     def first_serial(self) -> int | None:

@@ -18,10 +18,12 @@ from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.states import Task
 
 if TYPE_CHECKING:
     from headgate.engines.ordered.buckets import Buckets
+    from headgate.engines.shedding import Gate
 
 Times = npt.NDArray[np.float64]
 
@@ -36,6 +38,8 @@ class LiveBox:
     state: Any
     task: Task
     inbox: Inbox = field(init=False)
+    entry: BoxEntry = field(init=False)
+    """What the policy knows of it."""
     targets: list[list[Target]] = field(default_factory=list)
     first: bool = False
     """Fed by a source."""
@@ -55,11 +59,15 @@ class LiveBox:
     """By ticket, what was taken and has not yet been seen to have gone on."""
     sent: deque[Unit] = field(default_factory=deque)
     """What has gone on, in order, and of which the policy has not yet heard."""
+    processor: float = 0.0
+    """Of a keyed box: the processor's time that its calls took, one worker at a time."""
     buckets: Buckets | None = None
     """A keyed box whose state is kept by bucket, so that several workers can be inside."""
     end_due: bool = False
     finished: bool = False
     removed: bool = False
+    gate: Gate | None = None
+    """Drops tuples before its queue; None: nothing was ever dropped."""
     broken: bool = False
     """A call has failed; whatever comes after it is not sent on."""
 
@@ -185,6 +193,8 @@ class Work(Unit):
     limit: int = 0
     """Where the state is kept by bucket: how many tuples to work on."""
     start: float = 0.0
+    begun: float = 0.0
+    """When its operators' turn came, after all that had to be done to take it."""
     onward: list[list[Work]] = field(default_factory=list)
     """For every output, the calls that its packets are passed on to."""
     members: dict[int, Work] = field(default_factory=dict)

@@ -33,7 +33,6 @@ class LiveNetwork:
         lanes: int,
         packet_rows: int,
         queue_rows: int,
-        latency: bool,
         reorder: str,
         prepare: Callable[[Operator], Operator],
     ) -> None:
@@ -45,7 +44,8 @@ class LiveNetwork:
         self.sources_ended = False
         self._packet_rows = packet_rows
         self._queue_rows = queue_rows
-        self._latency = latency
+        self.needs: frozenset[str] = frozenset()
+        """Measurements that the policy uses and that cost something."""
         self.boxes = [self._box(place, box, lanes, prepare) for place, box in enumerate(network.boxes)]
         self.outputs = [
             LiveOutput(place, o, self._inbox((o.port,)), QueryReport(o.name, has_qos=o.qos is not None))
@@ -118,32 +118,42 @@ class LiveNetwork:
         return sorted(found)
 
     def entry(self, live: LiveBox) -> BoxEntry:
-        return BoxEntry(
+        live.entry = BoxEntry(
             live.box.name,
             live.task.lanes,
             tuple(self.network.upstream[live.place]),
             tuple(self.network.downstream[live.place]),
             self.network.queries_of[live.place],
             live.operator.cost,
-            live.feeders.count(-1),
-            self.network.requests[live.place],
+            tuple(
+                [
+                    self.source_places[arrow.node]
+                    for port in live.box.ports
+                    for arrow in port
+                    if isinstance(arrow.node, Source)
+                ]
+            ),
+            request=self.network.requests[live.place],
+            stated_selectivity=live.operator.selectivity,
+            outlets=self.network.outlets[live.place],
+            query_class=self.network.classes[live.place],
         )
+        return live.entry
 
     # --- packets ------------------------------------------------------------------------------------
 
     def resize(self, packet_rows: int, queue_rows: int) -> None:
         """Packets and queues of another size; what is queued stays as it is."""
         self._packet_rows, self._queue_rows = packet_rows, queue_rows
-        for target in (*self.boxes, *self.outputs):
-            target.inbox.packet_rows, target.inbox.capacity = packet_rows, queue_rows
+        for inbox in [target.inbox for target in self.boxes] + [target.inbox for target in self.outputs]:
+            inbox.packet_rows, inbox.capacity = packet_rows, queue_rows
 
-    def room(self) -> int:
+    def room(self, source: int) -> int:
         """Back-pressure: rows that every queue which a source feeds can take."""
         room = self._queue_rows
-        for targets in self.source_targets:
-            for target, arrow in targets:
-                if not (target.removed if isinstance(target, LiveBox) else target.failed):
-                    room = min(room, target.inbox.room(arrow))
+        for target, arrow in self.source_targets[source]:
+            if not (target.removed if isinstance(target, LiveBox) else target.failed):
+                room = min(room, target.inbox.room(arrow))
         return room
 
     def send_downstream(self, unit: Unit) -> None:
@@ -179,8 +189,15 @@ class LiveNetwork:
         if not len(packet):
             target.inbox.loose.extend(packet.markers)
             return
+        if isinstance(target, LiveBox) and target.gate is not None and target.gate.shut:
+            packet = target.gate.keep(packet, arrow)
+            if not len(packet):
+                target.inbox.loose.extend(packet.markers)
+                return
         if times is not None and isinstance(target, LiveOutput) and isinstance(target.inbox, Fifo):
             target.times[id(packet)] = times
+        elif "bytes" in self.needs and isinstance(target, LiveBox):
+            target.entry.tuple_bytes = packet.batch.nbytes / len(packet)
         target.inbox.put(arrow, packet)
 
     def has_place(self, live: LiveBox) -> bool:
@@ -194,7 +211,7 @@ class LiveNetwork:
         full = NOBODY
         if inbox.rows >= inbox.capacity:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
-        queue = inbox.measure(self._latency, full)
+        queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
         if live.buckets is not None:
             if not self.has_place(live):
                 queue.tuples = 0

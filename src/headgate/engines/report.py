@@ -118,10 +118,15 @@ class QueryReport:
     tuples_in: int = 0
     tuples_out: int = 0
     shed: int = 0
+    """Tuples that load shedding dropped on their way to it."""
+    shed_by: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The same by reason, "random" or "semantic", and by the box before which it was."""
     late: int = 0
     error: BaseException | None = None
     utility: float = 0.0
     has_qos: bool = False
+    attainable: float | None = None
+    """What ``qos`` could be at most: if no tuple had to wait, by what the query's boxes cost."""
 
     @property
     def qos(self) -> float | None:
@@ -152,11 +157,23 @@ class QueryReport:
 
 @dataclass
 class Overhead:
-    """Seconds of worker time beside the operators' own (Aurora, section 5.5)."""
+    """Seconds of worker time beside the operators' own (Aurora, section 5.5).
+
+    With the operators' time (``report.busy``) and ``idle`` they make up the workers' time.
+    """
 
     worker: float = 0.0
+    """Around box calls: waiting for the scheduler's lock, and what a call takes beside its operators."""
     storage: float = 0.0
+    """Queues: taking trains, passing results on, handing over to sinks."""
     scheduler: float = 0.0
+    """Deciding."""
+    idle: float = 0.0
+    """No overhead: workers with nothing to do."""
+    feeder: float = 0.0
+    """Not the workers' time: admitting tuples and the policy's timers, with what they made it decide."""
+    rescheduling: float = 0.0
+    """Part of the scheduler's: periodic scheduling tasks, and workers waiting for each other in them."""
 
     @property
     def total(self) -> float:
@@ -231,6 +248,13 @@ class Report:
     """On threads: what was allocated for packets."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
+    problems: list[str] = field(default_factory=list)
+    """What went wrong in the policy itself, each problem once; the queries went on."""
+
+    @property
+    def busy(self) -> float:
+        """Seconds that workers were inside operators."""
+        return sum(box.busy for box in self.boxes.values())
 
     @property
     def throughput(self) -> float:

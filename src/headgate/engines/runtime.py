@@ -21,17 +21,20 @@ from headgate.engines.ordered.atomics import Counter
 from headgate.engines.ordered.buckets import Buckets
 from headgate.engines.report import BoxCall, Report
 from headgate.engines.scheduled import Host, Scheduled
+from headgate.engines.shedding import Gate, report_shed, tell_importance
 from headgate.errors import HeadgateError, OperatorError, SinkError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
+    Arrived,
     Call,
     Changed,
     Finished,
     Policy,
     QueueState,
+    Shed,
     Spawned,
     Started,
 )
@@ -43,7 +46,7 @@ QUEUE_PACKETS = 16
 DEAR = 5e-6
 """Seconds per tuple from which on several workers in a keyed box pay for splitting its packets by bucket."""
 DEAR_MEASURED = 4 * DEAR
-"""The same where it is measured: on a busy machine a call's time is not all its own."""
+"""The same where it is measured: part of what calls on short trains take is not their tuples'."""
 CALLS_TO_KNOW = 8
 """Calls after which a box's measured cost is believed."""
 UNIT_SECONDS = 0.05
@@ -73,8 +76,11 @@ class Runtime(Scheduled):
         topology: Topology | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
+        processor: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(policy, host, timer)
+        self._processor = processor if workers > 1 and split is None else None
+        """The processor's time of whoever calls; None: what calls take is all their own."""
         self.network = network
         self.workers = workers
         self.drain = drain
@@ -86,7 +92,6 @@ class Runtime(Scheduled):
             lanes=workers,
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
-            latency="latency" in policy.needs,
             reorder=reorder,
             prepare=prepare,
         )
@@ -105,9 +110,14 @@ class Runtime(Scheduled):
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self.catalog.packet_rows = packet_rows
+        self._tells_arrivals = "arrivals" in policy.needs
+        self._importance = tell_importance(network, self.catalog.boxes)
         self.catalog.topology = topology or flat(workers)
         self.catalog.cores = self.catalog.topology.placed(workers)
         self.start_policy(workers, seed)
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        self.live.needs = needs
 
     @property
     def sources_ended(self) -> bool:
@@ -120,9 +130,14 @@ class Runtime(Scheduled):
 
         Returns the outputs to drain.
         """
+        begin, decided = self._timer(), self.overhead.scheduler
         touched: dict[int, LiveBox] = {}
         outputs: dict[int, LiveOutput] = {}
         for source, packet in packets:
+            if self._tells_arrivals:
+                newest = packet.order.arrivals
+                newest = newest if isinstance(newest, float) else float(newest.max())
+                self.tell(Arrived(now, source, len(packet), newest))
             for target, arrow in self.live.source_targets[source]:
                 self.live.put(target, arrow, packet)
                 if isinstance(target, LiveBox):
@@ -134,6 +149,8 @@ class Runtime(Scheduled):
             if entry.error is not None:
                 error, entry.error = entry.error, None
                 self._fail_queries(self._queries_of_source(source), error, now)
+        for box in touched.values():
+            self._let_pass(box, outputs)
         queues = [(place, self.live.measure(box)) for place, box in touched.items()]
         self._announce(queues, now, None, told=False)
         for live in self.live.merging:
@@ -144,7 +161,15 @@ class Runtime(Scheduled):
         if self.admission.ended and not self.sources_ended:
             self.live.sources_ended = True
             outputs |= {o.place: o for o in self._settle_ends(now, range(len(self.boxes)))}
+        self.beside(begin, decided)
         return list(outputs.values())
+
+    def shed(self, decision: Shed) -> None:
+        live = self.boxes[decision.box]
+        if live.gate is None:
+            ports = [place for place, port in enumerate(live.box.ports) for _ in port]
+            live.gate = Gate(live.box, self._importance[decision.box], ports)
+        live.gate.set(decision)
 
     def _queries_of_source(self, place: int) -> list[str]:
         source = self.network.sources[place]
@@ -168,9 +193,9 @@ class Runtime(Scheduled):
         if live.end_due:
             work: Work | None = self._open(live, worker, [], [Order(self.live.admitted, now, 1)], now)
         elif live.buckets is not None:
-            work = self._enter(live, worker, max(1, call.train.size(entry)), now)
+            work = self._enter(live, worker, max(1, call.train.size(entry, live.inbox)), now)
         else:
-            rounds = self._take(live, max(1, call.train.size(entry)), now)
+            rounds = self._take(live, max(1, call.train.size(entry, live.inbox)), now)
             work = self._open(live, worker, rounds, _head(rounds), now) if rounds else None
         if work is None:
             return None
@@ -217,7 +242,11 @@ class Runtime(Scheduled):
             return False  # one worker at a time holds the interpreter, however many are inside
         if entry.stated_cost is not None:
             return entry.cost >= DEAR
-        return entry.calls >= CALLS_TO_KNOW and entry.cost >= DEAR_MEASURED
+        if entry.calls < CALLS_TO_KNOW:
+            return False
+        # On a busy machine a call's time is not all its own.
+        cost = entry.cost if self._processor is None else live.processor / max(entry.tuples_in, 1)
+        return cost >= DEAR_MEASURED
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
         """From now on a box keeps its state by bucket, and has a lane for every worker."""
@@ -291,6 +320,8 @@ class Runtime(Scheduled):
             return False
         if live.removed or live.finished or live.inbox.rows or not live.task.free:
             return False
+        if live.gate is not None and live.gate.shut:
+            return False  # it stands before the queue
         if not self.catalog.has_room(call.box):
             return False
         others = [w for w in feeder.live.open_work.values() if w is not feeder]
@@ -329,16 +360,20 @@ class Runtime(Scheduled):
         """One round through an operator and whatever of the superbox follows it."""
         if work.error is not None:
             return
-        begin = self._timer()
+        live = work.live
+        weighed = self._processor if live.keyed and live.buckets is None else None
+        begin, spent = self._timer(), 0.0 if weighed is None else weighed()
         try:
             if self.letters is None:
-                results = work.live.operator.process(packets, work.live.state)
+                results = live.operator.process(packets, live.state)
             else:
                 results = self.letters.process(work, packets)
         except Exception as error:
             work.error = _located(work, error)
             return
         work.seconds += self._timer() - begin
+        if weighed is not None:
+            live.processor += weighed() - spent
         work.tuples_out += len(results[0])
         if work.keeps:
             work.results.append(results)
@@ -401,16 +436,20 @@ class Runtime(Scheduled):
         return tuple([(place, self.live.measure(box)) for place, box in touched.items()])
 
     def _reached(self, live: LiveBox, touched: dict[int, LiveBox], outputs: dict[int, LiveOutput]) -> None:
-        """Where a box's results go; markers that came without any pass boxes that have nothing to do."""
+        """Where a box's results go."""
         for targets in live.targets:
             for target, _ in targets:
                 if isinstance(target, LiveOutput):
                     outputs[target.place] = target
                     continue
                 touched[target.place] = target
-                if target.inbox.loose and target.idle and not target.inbox.rows:
-                    self.live.forward(target, target.inbox.take_loose())
-                    self._reached(target, {}, outputs)
+                self._let_pass(target, outputs)
+
+    def _let_pass(self, live: LiveBox, outputs: dict[int, LiveOutput]) -> None:
+        """Markers that came without a tuple pass a box that has nothing to do."""
+        if live.inbox.loose and live.idle and not live.inbox.rows:
+            self.live.forward(live, live.inbox.take_loose())
+            self._reached(live, {}, outputs)
 
     def _finish_one(self, work: Work, now: float, outputs: dict[int, LiveOutput]) -> None:
         live = work.live
@@ -600,6 +639,16 @@ class Runtime(Scheduled):
             boxes = self.network.queries.get(live.output.name, frozenset())
             report.late = sum(self.boxes[b].late for b in boxes)
             report.measure(live.markers)
+            if live.output.qos is not None:
+                report.attainable = live.output.qos.utility(self.catalog.least_latency(live.output.name))
+        dropped = {
+            (reason, box.box.name): count.load()
+            for box in self.boxes
+            if box.gate is not None
+            for reason, count in box.gate.dropped.items()
+            if count.load()
+        }
+        report_shed(self.network, [live.report for live in self.outputs], dropped)
         return Report(
             engine=engine,
             policy=self.policy.name,
@@ -612,6 +661,7 @@ class Runtime(Scheduled):
             trace=self.trace,
             ring_full=self.ring_full.load(),
             packet_rows=self._packet_rows,
+            problems=list(self.policy.problems),
         )
 
 

@@ -66,6 +66,10 @@ class Output:
     keep: str | None = None
     start: str | int = "earliest"
     """Where a query begins that joins an application under way: "earliest", "now" or a serial."""
+    importance: str | None = None
+    """What a tuple is worth to the query if some must be dropped, as an expression; None: all the same."""
+    query_class: int = 0
+    """Queries of a higher class go first, where the policy knows classes."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -161,8 +165,8 @@ class Network:
 
     @cached_property
     def upstream(self) -> list[list[int]]:
-        """For every box, the boxes that feed it."""
-        return [sorted({self.index[up] for up in upstream_boxes(box)}) for box in self.boxes]
+        """For every box, the boxes that feed it, in the order of its arrows."""
+        return [list(dict.fromkeys(self.index[up] for up in upstream_boxes(box))) for box in self.boxes]
 
     @cached_property
     def downstream(self) -> list[list[int]]:
@@ -194,6 +198,18 @@ class Network:
         numbers = {output.name: number for number, output in enumerate(self.outputs)}
         return [min((numbers[query] for query in queries), default=0) for queries in self.queries_of]
 
+    @cached_property
+    def classes(self) -> list[int]:
+        """For every box, the highest class of the queries that it works for."""
+        of = {output.name: output.query_class for output in self.outputs}
+        return [max((of[query] for query in queries), default=0) for queries in self.queries_of]
+
+    @cached_property
+    def outlets(self) -> list[int]:
+        """For every box, how many queries take its results as they are."""
+        taken = Counter(arrow.node for output in self.outputs for arrow in output.port)
+        return [taken[box] for box in self.boxes]
+
     def sources_of(self, port: Port) -> set[Source]:
         """The sources whose tuples can reach a port."""
         found = {a.node for a in port if isinstance(a.node, Source)}
@@ -203,14 +219,7 @@ class Network:
         return found
 
     def _reaching(self, port: Port) -> set[int]:
-        found: set[int] = set()
-        todo = [a.node for a in port if isinstance(a.node, Box)]
-        while todo:
-            box = todo.pop()
-            if self.index[box] not in found:
-                found.add(self.index[box])
-                todo += upstream_boxes(box)
-        return found
+        return {self.index[box] for box in boxes_before(port)}
 
     def to_data(self) -> dict[str, Any]:
         """The network as plain data, to print, store or compare."""
@@ -273,6 +282,18 @@ class Network:
 def upstream_boxes(box: Box) -> list[Box]:
     """The boxes that feed a box, over all its ports."""
     return [arrow.node for port in box.ports for arrow in port if isinstance(arrow.node, Box)]
+
+
+def boxes_before(port: Port) -> list[Box]:
+    """The boxes whose results can reach a port."""
+    found: dict[Box, None] = {}
+    todo = [arrow.node for arrow in port if isinstance(arrow.node, Box)]
+    while todo:
+        box = todo.pop()
+        if box not in found:
+            found[box] = None
+            todo += upstream_boxes(box)
+    return list(found)
 
 
 def _find_circle(boxes: Iterable[Box]) -> list[Box]:

@@ -67,6 +67,8 @@ class Operator:
     """Runs Python per row."""
     cost: float | None = None
     """Stated seconds per tuple, for the papers' synthetic boxes; None: measure it."""
+    selectivity: float | None = None
+    """Stated tuples out per tuple in, for the same boxes."""
     keys_by_input: tuple[tuple[str, ...], ...] = ()
     """A keyed operator's key columns in each input."""
     ranges: tuple[Any, ...] | None = None

@@ -74,6 +74,11 @@ class QoS:
         place = bisect_right(self._latencies, latency)
         return self._latencies[place] - latency if place < len(self._latencies) else math.inf
 
+    @property
+    def critical_points(self) -> list[float]:
+        """Latencies at which the gradient may change, in order."""
+        return self._latencies
+
     def __repr__(self) -> str:
         return f"QoS({[(latency, utility) for latency, utility in self.points]})"
 

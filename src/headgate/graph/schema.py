@@ -140,3 +140,15 @@ def _find(schema: pa.Schema, name: str, what: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) if names else "no columns"
+
+
+def row_bytes(schema: pa.Schema) -> float:
+    """About how large a row is: by its types, where no rows have been seen."""
+    return sum([_type_bytes(field.type) for field in schema]) or 1.0
+
+
+def _type_bytes(type_: pa.DataType) -> float:
+    try:
+        return max(int(type_.bit_width), 8) / 8
+    except ValueError:  # strings, lists: no fixed width
+        return 16.0

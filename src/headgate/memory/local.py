@@ -41,13 +41,16 @@ def _gone(handle: Any) -> None:
 class SubAllocator:
     """Blocks of one size, from superblocks: the fullest that has a free block first."""
 
-    __slots__ = ("_available", "_source", "allocations", "size")
+    __slots__ = ("_available", "_source", "_superblocks", "allocations", "size")
 
     def __init__(self, size: int, source: SuperblockAllocator) -> None:
         self.size = size
         self.allocations = 0
         self._source = source
+        self._superblocks: set[Superblock] = set()
+        """All of them: else a full one and its blocks' handles would be a circle that nobody refers to."""
         self._available: list[Superblock] = []
+        """Those with a free block."""
 
     def take(self) -> Superblock:
         """The superblock from which the next block comes: the fullest, so that others may become empty."""
@@ -55,6 +58,7 @@ class SubAllocator:
         if not available:
             superblock = self._source.take()
             superblock.cut(self.size)
+            self._superblocks.add(superblock)
             available.append(superblock)
             return superblock
         if len(available) == 1:
@@ -74,6 +78,7 @@ class SubAllocator:
         superblock.free.append(index)
         if superblock.empty and sum([other.empty for other in self._available]) > 1:
             self._available.remove(superblock)
+            self._superblocks.remove(superblock)
             self._source.give(superblock)
 
     def holds_free(self) -> bool:

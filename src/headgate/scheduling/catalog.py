@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from headgate.scheduling.topology import Topology
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""
+KEPT = 1 - SMOOTHING
 DIFFERENT = 0.1
 """Calls whose numbers of tuples spread by less than this share of their mean tell nothing about the slope."""
 LEAST = 0.1
@@ -21,6 +23,10 @@ LEAST = 0.1
 class Goal(Protocol):
     """A query's QoS graph, as far as a policy needs it."""
 
+    def utility(self, latency: float) -> float:
+        """What a result of that latency is worth."""
+        ...
+
     def gradient(self, latency: float) -> float:
         """Utility lost per second of further delay."""
         ...
@@ -29,8 +35,13 @@ class Goal(Protocol):
         """Seconds to the next critical point."""
         ...
 
+    @property
+    def critical_points(self) -> Sequence[float]:
+        """Latencies at which the gradient may change, in order."""
+        ...
 
-@dataclass
+
+@dataclass(slots=True)
 class BoxEntry:
     """What is known of a box."""
 
@@ -40,12 +51,19 @@ class BoxEntry:
     downstream: tuple[int, ...]
     queries: tuple[str, ...]
     stated_cost: float | None = None
-    sources: int = 0
-    """Arrows that come from sources."""
+    fed_by: tuple[int, ...] = ()
+    """For every arrow that comes from a source, which one."""
     request: int = 0
     """The oldest request (query) that needs it; requests are numbered in the order in which they came."""
+    importance: bool | None = None
+    """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
     tuple_bytes: float = 1.0
-    """About how large a tuple of its queue is."""
+    """About how large a tuple of its queue is; measured only for policies that need ``"bytes"``."""
+    stated_selectivity: float | None = None
+    outlets: int = 0
+    """Queries that take its results as they are."""
+    query_class: int = 0
+    """The highest class of the queries that it works for."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0
@@ -93,7 +111,9 @@ class BoxEntry:
 
     @property
     def selectivity(self) -> float:
-        """Tuples out per tuple in."""
+        """Tuples out per tuple in, measured; stated ones win."""
+        if self.stated_selectivity is not None:
+            return self.stated_selectivity
         return self._recent_out / self._recent_in if self._recent_in else 1.0
 
     def learn(self, event: Finished) -> None:
@@ -103,13 +123,14 @@ class BoxEntry:
         self.busy += event.seconds
         # Ratios of decaying sums, not averages of ratios: a call of three tuples that closes a large window
         # must not count as much as one of thirty thousand.
-        if event.tuples_in:
-            self._recent = (1 - SMOOTHING) * self._recent + 1.0
-            self._recent_squares = (1 - SMOOTHING) * self._recent_squares + event.tuples_in**2
-            self._recent_products = (1 - SMOOTHING) * self._recent_products + event.tuples_in * event.seconds
-            self._recent_in = (1 - SMOOTHING) * self._recent_in + event.tuples_in
-            self._recent_out = (1 - SMOOTHING) * self._recent_out + event.tuples_out
-            self._recent_busy = (1 - SMOOTHING) * self._recent_busy + event.seconds
+        tuples, seconds = event.tuples_in, event.seconds
+        if tuples:
+            self._recent = KEPT * self._recent + 1.0
+            self._recent_squares = KEPT * self._recent_squares + tuples * tuples
+            self._recent_products = KEPT * self._recent_products + tuples * seconds
+            self._recent_in = KEPT * self._recent_in + tuples
+            self._recent_out = KEPT * self._recent_out + event.tuples_out
+            self._recent_busy = KEPT * self._recent_busy + seconds
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self._overhead += weight * (event.overhead - self._overhead)
 
@@ -125,17 +146,35 @@ class Catalog:
         self.boxes = list(boxes)
         self.goals = dict(goals or {})
         """The QoS graphs of the queries that have one."""
-        self.ready: list[int] = []
-        """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
-        self._is_ready = [False] * len(self.boxes)
+        self.is_ready = [False] * len(self.boxes)
+        """Of every box, whether it has tuples, a free lane and room for its results."""
+        self.changed: dict[int, None] = {}
+        """Boxes whose queue or readiness changed, in order; a policy that works them off clears it."""
+        self._ready: list[int] = []
+        self._turned: set[int] = set()
+        """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
         self.packet_rows = 0
         """Rows of a packet, where the engine cuts any: what travels between boxes at once."""
+        self.plan_limit = math.inf
+        """Seconds of calls beyond which the engine cuts every train of a plan alike."""
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()
         """By worker, the core of that machine that it is on, or whose group it is pinned to."""
+
+    @property
+    def ready(self) -> list[int]:
+        """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
+        if self._turned:
+            for place in self._turned:
+                if self.is_ready[place]:
+                    insort(self._ready, place)
+                else:
+                    del self._ready[bisect_left(self._ready, place)]
+            self._turned.clear()
+        return self._ready
 
     def apply(self, event: Event) -> None:
         """Take an event in."""
@@ -165,6 +204,7 @@ class Catalog:
         if queue is before:
             return
         entry.queue = queue
+        self.changed[place] = None
         self._refresh(place)
         if before.full != queue.full:
             for up in entry.upstream:
@@ -181,6 +221,25 @@ class Catalog:
             if place in self.boxes[down].queue.full:
                 return False
         return True
+
+    def superboxes(self) -> dict[str, list[int]]:
+        """Every query's boxes, in order of their numbers."""
+        found: dict[str, list[int]] = {}
+        for place, box in enumerate(self.boxes):
+            for query in box.queries:
+                found.setdefault(query, []).append(place)
+        return found
+
+    def first(self) -> frozenset[int]:
+        """The boxes that sources feed."""
+        return frozenset(place for place, box in enumerate(self.boxes) if box.fed_by)
+
+    def distances(self) -> list[int]:
+        """Of every box, the boxes on the longest way from a source to it."""
+        found: list[int] = []
+        for box in self.boxes:  # those that feed a box have lower numbers
+            found.append(max((found[up] + 1 for up in box.upstream), default=0))
+        return found
 
     def downstream(self, place: int) -> list[int]:
         """All boxes that a box's results can reach, in order of their numbers."""
@@ -202,12 +261,25 @@ class Catalog:
             found = known[place] = box.cost + box.selectivity * behind
         return found
 
+    def waiting_work(self, place: int, known: dict[int, float]) -> float:
+        """Seconds that what waits at a box takes, with all that it causes downstream."""
+        return self.boxes[place].queue.tuples * self.through(place, known)
+
+    def least_latency(self, query: str) -> float:
+        """Seconds that a tuple takes to the output of a query if it waits nowhere, on the longest way."""
+        longest = 0.0
+        ways: list[float] = []
+        for box in self.boxes:  # those that feed a box have lower numbers
+            before = max([ways[up] for up in box.upstream], default=0.0)
+            ways.append(before + box.cost + box.call_overhead)
+            if query in box.queries:
+                longest = max(longest, ways[-1])
+        return longest + self.plan_overhead
+
     def _refresh(self, place: int) -> None:
         ready = self.can_run(place)
-        if ready == self._is_ready[place]:
+        if ready == self.is_ready[place]:
             return
-        self._is_ready[place] = ready
-        if ready:
-            insort(self.ready, place)
-        else:
-            del self.ready[bisect_left(self.ready, place)]
+        self.is_ready[place] = ready
+        self.changed[place] = None
+        self._turned ^= {place}

@@ -1,12 +1,24 @@
 """Hill climbing on a measured rate: one step for a period, and it stays if it pays.
 
 What pays is a margin above (or, for a step that is welcome anyway, not a margin below) what there was, so
-that noise moves nothing.  A step that did not pay is tried again only after a pause, which doubles each time.
+that noise moves nothing.  A direction that did not pay is tried again only after a pause, which doubles each
+time.
 """
 
 from __future__ import annotations
 
+from headgate.errors import PipelineError
+
 LONGEST_PAUSE = 32
+
+
+def check_climb(name: str, period: float, margin: float) -> None:
+    """Raise if so nothing can be tried and judged."""
+    if period <= 0 or not 0 <= margin < 1:
+        raise PipelineError(
+            f"{name}(period={period:g}, margin={margin:g}): the period must be positive, and the margin a "
+            "share below 1."
+        )
 
 
 class Climber:
@@ -24,33 +36,40 @@ class Climber:
         self._step = 0
         self._direction = 1
         self._pause = {1: 1, -1: 1}
-        self._wait = 1
+        """Periods to wait after the next failure."""
+        self._wait = {1: 1, -1: 1}
+        """Periods until a direction is tried."""
+
+    def bound(self, highest: int) -> None:
+        """Another upper end; a value above it is brought down, and a step that is being tried ends there."""
+        self._highest = max(highest, self._lowest)
+        if self.value > self._highest:
+            self.value, self._step = self._highest, 0
 
     def reconsider(self, rate: float) -> int:
         """A period is over, with that rate: judge the step that was tried, or try one.  Returns the value."""
+        for direction in self._wait:
+            self._wait[direction] -= 1
         if self._step:
             self._judge(rate)
             return self.value
-        self._wait -= 1
-        if self._wait > 0:
+        if rate <= 0:  # of a period in which nothing came nothing can be learnt
             return self.value
-        if not self._lowest <= self.value + self._direction <= self._highest:
-            self._direction = -self._direction
-        if not self._lowest <= self.value + self._direction <= self._highest:
-            self._wait = LONGEST_PAUSE
-            return self.value
-        self._before, self._step = rate, self._direction
-        self.value += self._direction
+        for step in (self._direction, -self._direction):
+            if self._wait[step] <= 0 and self._lowest <= self.value + step <= self._highest:
+                self._before, self._step = rate, step
+                self.value += step
+                break
         return self.value
 
     def _judge(self, rate: float) -> None:
         step, self._step = self._step, 0
         if rate >= self._wanted[step] * self._before:
+            self._direction = step
             self._pause[step] = 1
-            self._wait = 1
             return
         # It did not pay: back, and wait longer before that is tried again.
-        self._pause[step] = min(2 * self._pause[step], LONGEST_PAUSE)
-        self._direction = -step
-        self._wait = self._pause[self._direction]
         self.value -= step
+        self._direction = -step
+        self._pause[step] = min(2 * self._pause[step], LONGEST_PAUSE)
+        self._wait[step] = self._pause[step]

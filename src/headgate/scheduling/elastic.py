@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.climbing import Climber
+from headgate.scheduling.climbing import Climber, check_climb
 from headgate.scheduling.interface import (
     Decision,
     Event,
@@ -28,36 +29,26 @@ MARGIN = 0.05
 _TIMER = "elastic"
 
 
-class Elastic(Policy):
+class Elastic(Around):
     """Another policy with as many of the workers as serve it best; the others sleep."""
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
-        if period <= 0 or not 0 <= margin < 1:
+        check_climb("elastic", period, margin)
+        if policy.assigns:
             raise PipelineError(
-                f"elastic(period={period:g}, margin={margin:g}): the period must be positive, and the margin "
-                "a share below 1."
+                f"elastic('{policy.name}'): that policy gives boxes to workers itself, so none may sleep; "
+                "use one that does not, or fewer workers."
             )
-        if policy.one_lane:
-            raise PipelineError(
-                f"elastic('{policy.name}'): it has tasks that only certain workers may take, so none of them "
-                "can be left out; choose workers= by hand."
-            )
-        self.policy = policy
-        self.name = f"elastic({policy.name})"
-        self.needs = policy.needs
-        self.pins = policy.pins
+        super().__init__(policy, "elastic")
         self.period = period
         self.margin = margin
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         start = max(1, workers // 2)
         self._climber = Climber(1, workers, start, up=1 + self.margin, down=1 - self.margin)
         self.active = start
         """Workers that work."""
-        self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
+        self._first = catalog.first()
         self._parked: set[int] = set()
         self._off: set[int] = set()
         """Workers that asked and are to sleep."""

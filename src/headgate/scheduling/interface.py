@@ -4,7 +4,9 @@ An engine sends events, one at a time and in order; each carries the time and ev
 decision may use.  ``handle`` answers with decisions, which the engine carries out at once.  A policy
 
 - may keep any state of its own and read the catalog, which holds all events so far;
-- may run a plan on the worker that is idle, leave it parked, wake parked workers, and set timers;
+- may run a plan on the worker that is idle, leave it parked, wake parked workers, set timers, and have
+  tuples dropped;
+- may reschedule: have its own work done in phases by all workers, at a barrier that the engine holds;
 - may not block, read a clock, start threads, look at tuples, or draw randomness that its seed does not fix.
 
 Events and decisions are plain records, made for every box call: not frozen, which would triple their
@@ -17,8 +19,8 @@ skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.scheduling.trains import Train
@@ -33,7 +35,7 @@ class QueueState:
 
     ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and
     ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured only for
-    policies that need ``"latency"``.
+    policies that need ``"latency"``, ``oldest`` also for those that need ``"head"``.
     """
 
     tuples: int
@@ -106,7 +108,28 @@ class Changed:
     removed: bool = False
 
 
-Event = Spawned | Started | Finished | Idle | Timer | Changed
+@dataclass(slots=True)
+class Arrived:
+    """A source has brought tuples, the newest of which arrived at ``newest``.
+
+    Told only to policies that need ``"arrivals"``.  A source that finds no room brings nothing until it does,
+    so what it then brings is older: that is how far it lags behind.
+    """
+
+    time: float
+    source: int
+    tuples: int
+    newest: float
+
+
+@dataclass(slots=True)
+class Rescheduled:
+    """All phases of a ``Reschedule`` are over; whoever took part, or sleeps no longer, asks for work next."""
+
+    time: float
+
+
+Event = Spawned | Started | Finished | Idle | Timer | Changed | Arrived | Rescheduled
 
 
 @dataclass(slots=True)
@@ -150,13 +173,48 @@ class SetTimer:
 
 
 @dataclass(slots=True)
+class Shed:
+    """From now on drop this share of the tuples that come to a box; 0 ends it.
+
+    ``reason``: how they are chosen, "random" or "semantic", the least important first.
+    """
+
+    box: int
+    share: float
+    reason: str = "random"
+
+
+@dataclass(slots=True)
 class SetPacketRows:
     """Cut what comes from now on into packets of so many rows; for engines that cut any."""
 
     rows: int
 
 
-Decision = Run | Wake | SetTimer | SetPacketRows
+@dataclass(slots=True)
+class Phase:
+    """Part of a scheduling task: slices that workers share, or a single one.
+
+    A slice writes nothing that another slice of its phase reads or writes, blocks on nothing, and returns the
+    number of boxes it dealt with, for which simulation charges.  Events may be handled meanwhile.
+    """
+
+    name: str
+    slices: tuple[Callable[[], int], ...] = field(compare=False)
+
+
+@dataclass(slots=True)
+class Reschedule:
+    """Carry these phases out, one after the other, by the workers that are not inside a call; wake sleepers.
+
+    Each phase begins when the one before is over, and nobody begins a call until ``Rescheduled`` was handled.
+    Workers inside calls are not waited for: the others do their slices.
+    """
+
+    phases: tuple[Phase, ...]
+
+
+Decision = Run | Wake | SetTimer | Shed | SetPacketRows | Reschedule
 
 
 class Policy:
@@ -164,13 +222,19 @@ class Policy:
 
     name = "policy"
     needs: frozenset[str] = frozenset()
-    """Measurements that cost something and that this policy uses: ``"latency"`` of queued tuples."""
+    """Measurements that cost something and that this policy uses: of queued tuples ``"latency"``, or only
+    that of the ``"head"``, and ``"bytes"``; of sources ``"arrivals"``.  They may grow when it has started or
+    rescheduled."""
     pins = False
     """Whether workers stay on the cores of their groups (``catalog.topology``)."""
     one_lane = False
     """Whether it never puts a second worker into a box, so that keyed boxes need not be split for more."""
     one_semaphore = False
     """Whether all workers sleep on one semaphore, raised for every task and lowered for every plan."""
+    assigns = False
+    """It says which worker runs which box, so all of its workers must work."""
+    problems: Sequence[str] = ()
+    """What the report should tell people about the policy itself, each problem once."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

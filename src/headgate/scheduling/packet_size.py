@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.errors import PipelineError
+from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import Decision, Event, Finished, Policy, SetPacketRows, SetTimer, Timer
@@ -21,7 +22,7 @@ DOUBLINGS = 3
 _TIMER = "packet size"
 
 
-class PacketTuner(Policy):
+class PacketTuner(Around):
     """Another policy, on packets of the size that serves it best; ``rows`` to begin with."""
 
     def __init__(self, policy: Policy, rows: int, period: float = PERIOD, margin: float = MARGIN) -> None:
@@ -30,25 +31,17 @@ class PacketTuner(Policy):
                 f"PacketTuner(rows={rows}, period={period:g}, margin={margin:g}): rows and period must be "
                 "positive, and the margin a share below 1."
             )
-        self.policy = policy
-        self.name = f"tuned({policy.name})"
-        self.needs = policy.needs
-        self.pins = policy.pins
-        self.one_lane = policy.one_lane
-        self.one_semaphore = policy.one_semaphore
+        super().__init__(policy, "packets")
         self.rows = self._first_rows = rows
         """Rows of a packet now."""
         self.period = period
         self.margin = margin
 
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.policy.workers(boxes, requested)
-
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self.rows = self._first_rows
         wanted = 1 + self.margin
         self._climber = Climber(-HALVINGS, DOUBLINGS, 0, up=wanted, down=wanted)
-        self._first = frozenset(place for place, box in enumerate(catalog.boxes) if box.sources)
+        self._first = catalog.first()
         self._tuples = 0
         self._since = self._last = 0.0
         """When calls on the first boxes ended: the last before this period, and the last so far."""

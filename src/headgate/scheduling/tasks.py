@@ -97,6 +97,7 @@ class TaskPolicy(Policy):
     """
 
     one_lane = True
+    assigns = True
     catalog: Catalog
     rules: Sequence[Rule]
     """How a task is found for a worker: the first rule that has one decides.  Set by ``begin``."""
@@ -172,7 +173,7 @@ class TaskPolicy(Policy):
             self._check(event.box, None)
             for up in boxes[event.box].upstream:
                 self._check(up, None)
-        else:
+        elif isinstance(event, Timer):
             decisions = self.timer(event)
         woken = self.wake()
         return [*decisions, *woken] if woken else decisions
@@ -228,8 +229,7 @@ class TaskPolicy(Policy):
         known: dict[int, float] = {}
         work = 0.0
         while task is not None:
-            queue = self.catalog.boxes[task.box].queue
-            work += queue.tuples * self.catalog.through(task.box, known)
+            work += self.catalog.waiting_work(task.box, known)
             calls[task.box] = Call(task.box, WHOLE_QUEUE)
             self._follow(task.box, worker, calls)
             task = self.find(worker) if work < self.catalog.plan_overhead else None

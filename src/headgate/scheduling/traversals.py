@@ -66,6 +66,30 @@ def min_memory(boxes: Sequence[BoxEntry], superbox: Collection[int]) -> list[int
     return found + post_order  # where paths part and meet again and again, the sequence would have no end
 
 
+def mean_latency(boxes: Sequence[BoxEntry], superbox: Collection[int], order: Sequence[int]) -> float:
+    """The mean time at which results of what is queued now are expected to leave a superbox, traversed so.
+
+    A call takes its overhead and its tuples' costs; its results come evenly over the latter.
+    """
+    waiting = {box: float(boxes[box].queue.tuples) for box in superbox}
+    now = results = weighted = 0.0
+    for place in order:
+        tuples = waiting[place]
+        if tuples <= LEAST:
+            continue
+        box = boxes[place]
+        waiting[place] = 0.0
+        seconds, made = tuples * box.cost, tuples * box.selectivity
+        now += box.call_overhead + seconds
+        inside = [down for down in box.downstream if down in waiting]
+        for down in inside:
+            waiting[down] += made
+        if not inside:
+            results += made
+            weighted += made * (now - seconds * (1 - 1 / max(tuples, 1.0)) / 2)
+    return weighted / results if results > LEAST else 0.0
+
+
 def memory_freed(box: BoxEntry) -> float:
     """Bytes per second by which a box's work shortens the queues."""
     return box.tuple_bytes * (1 - box.selectivity) / max(box.cost, LEAST)

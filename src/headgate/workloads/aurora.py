@@ -11,6 +11,7 @@ path, each weighted with the share of tuples that reaches it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,14 @@ Graph = Sequence[tuple[float, float]]
 TIGHT: Graph = ((0, 1), (0.001, 1), (1, 0))
 LOOSE: Graph = ((0, 1), (4, 1), (5, 0))
 """The two kinds of QoS graphs of figure 11."""
+
+
+class ParameterError(PipelineError):
+    """A parameter of a network that cannot be; whoever took it from a person can say by its name where."""
+
+    def __init__(self, parameter: str, value: Any, problem: str) -> None:
+        super().__init__(f"aurora: {parameter}={value}: {problem}")
+        self.parameter, self.value, self.problem = parameter, value, problem
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class Plan:
     qos: tuple[Any, ...]
     rate: float
     """Tuples per second at each input."""
+    phases: tuple[float, ...]
+    """Where in its first interval each input begins."""
 
     @property
     def inputs(self) -> int:
@@ -93,17 +104,18 @@ def plan(
     ``selectivity`` are ranges that each box draws from uniformly.  ``load`` is relative to ``workers``
     processors that do nothing but process tuples.
     """
-    if queries < 1 or depth < 1 or fan_out < 1:
-        raise PipelineError("aurora: queries, depth and fan_out must be at least 1.")
-    if not 0 < cost[0] <= cost[1]:
-        raise PipelineError(f"aurora: cost={cost} must be a range of positive seconds per tuple.")
+    for name, value in (("queries", queries), ("depth", depth), ("fan_out", fan_out), ("workers", workers)):
+        if not 1 <= value < math.inf:
+            raise ParameterError(name, value, "it must be at least 1.")
+    if not 0 < cost[0] <= cost[1] < math.inf:
+        raise ParameterError("cost", cost, "it must be a range of positive seconds per tuple.")
     low, high = selectivity if isinstance(selectivity, tuple) else (selectivity, selectivity)
     if not 0 < low <= high <= 1:
-        raise PipelineError(f"aurora: selectivity={selectivity} must lie in (0, 1].")
-    if load <= 0 or workers < 1:
-        raise PipelineError("aurora: load must be positive and workers at least 1.")
+        raise ParameterError("selectivity", selectivity, "it must lie in (0, 1].")
+    if not 0 < load < math.inf:
+        raise ParameterError("load", load, "it must be positive; 1 is all of the capacity.")
     if not qos:
-        raise PipelineError("aurora: qos= needs at least one QoS graph to choose from.")
+        raise ParameterError("qos", qos, "it needs at least one QoS graph to choose from.")
     random = np.random.default_rng(seed)
 
     def tree(name: str, levels: int) -> Tree:
@@ -115,7 +127,8 @@ def plan(
 
     trees = tuple(tree(f"q{i + 1}", depth) for i in range(queries))
     graphs = tuple(qos[int(i)] for i in random.integers(0, len(qos), queries))
-    return Plan(trees, graphs, load * workers / sum(t.work() for t in trees))
+    phases = tuple(random.random(sum(t.inputs() for t in trees)).tolist())
+    return Plan(trees, graphs, load * workers / sum(t.work() for t in trees), phases)
 
 
 def network(
@@ -130,24 +143,28 @@ def network(
     qos: Sequence[Any] = (TIGHT, LOOSE),
     seed: int = 0,
     workers: int = 1,
+    together: bool = False,
     sink: Callable[[str], Any] | None = None,
 ) -> hg.App:
     """The network as an application, its queries named q1, q2, … after their output boxes.
 
     ``tuples`` is the number of input tuples of the whole network.  With ``burst`` n, a source delivers n
-    tuples as a group and then nothing for n intervals (section 5.4).  QoS graphs, given as points or as
-    ``hg.QoS``, are assigned to queries at random.  ``sink`` makes a query's sink from its name; by
+    tuples as a group and then nothing for n intervals (section 5.4).  Sources know nothing of each other:
+    each begins somewhere in its first interval, unless they are ``together``.  QoS graphs, given as points
+    or as ``hg.QoS``, are assigned to queries at random.  ``sink`` makes a query's sink from its name; by
     default results are dropped.
     """
     drawn = plan(queries, depth, fan_out, cost, selectivity, load, workers, qos, seed)
     if burst < 1:
-        raise PipelineError("aurora: burst must be at least 1.")
+        raise ParameterError("burst", burst, "it must be at least 1.")
     if tuples < drawn.inputs:
-        raise PipelineError(
-            f"aurora: {tuples} tuples cannot feed {drawn.inputs} inputs; give tuples={drawn.inputs} or more, "
-            "or make the trees smaller."
+        raise ParameterError(
+            "tuples",
+            tuples,
+            f"they cannot feed {drawn.inputs} inputs; give {drawn.inputs} or more, or smaller trees.",
         )
     app = hg.App("aurora")
+    phases = iter(drawn.phases)
     limits = iter(tuples // drawn.inputs + (i < tuples % drawn.inputs) for i in range(drawn.inputs))
 
     def grow(tree: Tree) -> hg.Stream:
@@ -157,7 +174,8 @@ def network(
             for other in others:
                 arriving = arriving.union(other)
         else:
-            rate = hg.from_rate(drawn.rate, limit=next(limits), burst=burst)
+            begin = 0.0 if together else next(phases) * burst / drawn.rate
+            rate = hg.from_rate(drawn.rate, limit=next(limits), burst=burst, first=begin)
             arriving = app.source(f"in {tree.name}", rate)
         return arriving.universal(cost=tree.cost, selectivity=tree.selectivity, name=tree.name)
 

@@ -11,8 +11,7 @@ import heapq
 import itertools
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,13 +36,13 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
-from headgate.engines.simulated.workers import Cores
+from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import ANYONE, Plan, Policy
+from headgate.scheduling.interface import ANYONE, Phase, Plan, Policy
 from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
@@ -61,8 +60,12 @@ class Simulated(Engine):
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
     waits for its turn with ``"lock"``.
 
+    ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
+    every plan, or what a function of the policy says, which it calls once a plan is made.
     ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
     (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
+    ``reschedule_cost`` is the seconds per box and phase of a scheduling task, which workers share where the
+    policy lets them.
     """
 
     name = "simulated"
@@ -83,6 +86,8 @@ class Simulated(Engine):
         quantum: float = 0.004,
         switch_cost: float = 5e-6,
         send_cost: float = 0.0,
+        decision_cost: float | Callable[[Policy], float] = 0.0,
+        reschedule_cost: float = 0.0,
     ) -> None:
         if workers is not None and workers < 1:
             raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
@@ -92,7 +97,11 @@ class Simulated(Engine):
             )
         if send_cost < 0:
             raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
+        if not callable(decision_cost) and decision_cost < 0:
+            raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
         check_packet_rows("Simulated", packet_rows)
+        if reschedule_cost < 0:
+            raise PipelineError(f"Simulated(reschedule_cost={reschedule_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
@@ -109,6 +118,8 @@ class Simulated(Engine):
         self.quantum = quantum
         self.switch_cost = switch_cost
         self.send_cost = send_cost
+        self.decision_cost = decision_cost
+        self.reschedule_cost = reschedule_cost
 
     def run(
         self,
@@ -149,7 +160,11 @@ class _Door:
 
 
 class SimulatedRun:
-    """One run: a heap of events, each an action at a time; equal times in the order of their making."""
+    """One run: a heap of events, each an action at a time.
+
+    Of equal times arrivals come first, so that a policy that decides then knows of all of them; all else in
+    the order of its making.
+    """
 
     def __init__(
         self,
@@ -170,12 +185,10 @@ class SimulatedRun:
         self.deadline = deadline(until)
         self.progress = progress
         self.clock = VirtualClock()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, bool, int, Callable[[], None]]] = []
         self._counter = itertools.count()
         self._feeding = False
         self._handled = 0
-        self._asleep: deque[int] = deque()
-        """Workers that sleep on the one semaphore, if all do."""
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
         refuse_history(network, "simulated")
@@ -185,6 +198,7 @@ class SimulatedRun:
         self._plans: list[Plan | None] = [None] * threads
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
         policy, packet_rows = packets(policy, engine.packet_rows)
+        self.meetings = Meetings(self)
         self.runtime = Runtime(
             network,
             policy,
@@ -207,16 +221,17 @@ class SimulatedRun:
                 ring = self.runtime.live.ring if engine.reorder == "nonblocking" else None
                 self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
-    def at(self, when: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (when, next(self._counter), action))
+    def at(self, when: float, action: Callable[[], None], *, arrival: bool = False) -> None:
+        heapq.heappush(self._events, (when, not arrival, next(self._counter), action))
 
     # --- what the runtime asks for ------------------------------------------------------------------
 
     def wake(self, worker: int) -> None:
         if worker == ANYONE:
-            if not self._asleep:
+            if not self.meetings.asleep:
                 return  # whoever asks next finds the task
-            worker = self._asleep.popleft()
+            worker = next(iter(self.meetings.asleep))
+            del self.meetings.asleep[worker]
         self.at(self.clock.now(), lambda: self._ask(worker))
 
     def assign(self, worker: int, plan: Plan) -> None:
@@ -224,6 +239,9 @@ class SimulatedRun:
 
     def set_timer(self, at: float, name: str) -> None:
         self.at(at, lambda: self.runtime.timer(name, self.clock.now()))
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        self.meetings.call(phases)
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -248,7 +266,7 @@ class SimulatedRun:
         """Let everything happen that happens up to that time."""
         runtime, events = self.runtime, self._events
         while not runtime.done and events and events[0][0] <= until:
-            when, _, action = heapq.heappop(events)
+            when, _, _, action = heapq.heappop(events)
             self.clock.advance(when)
             action()
             self._handled += 1
@@ -265,19 +283,24 @@ class SimulatedRun:
         self.runtime.close()
 
     def report(self) -> Report:
-        return self.runtime.report("simulated", self.clock.now())
+        report = self.runtime.report("simulated", self.clock.now())
+        report.overhead.idle = max(
+            0.0, self.cores.count * report.seconds - report.busy - report.overhead.total
+        )
+        return report
 
     def _feed_soon(self, when: float) -> None:
         if not self._feeding:
             self._feeding = True
-            self.at(when, self._feed)
+            self.at(when, self._feed, arrival=True)
 
     def _feed(self) -> None:
         self._feeding = False
         runtime, now = self.runtime, self.clock.now()
-        if runtime.sources_ended or runtime.live.room() <= 0:
+        held = None if runtime.sources_ended else runtime.admission.held(runtime.live.room)
+        if held is None:
             return
-        found = runtime.admission.poll(now)
+        found = runtime.admission.poll(now, held=held)
         if isinstance(found, Wait):
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
             return
@@ -285,15 +308,25 @@ class SimulatedRun:
         self._feed_soon(now)
 
     def _ask(self, worker: int) -> None:
+        if self.meetings.joined(worker, partial(self._ask, worker)):
+            return
         self.runtime.idle(worker, self.clock.now())
         plan, self._plans[worker] = self._plans[worker], None
-        if plan is not None:
+        if plan is None:
+            self.meetings.asleep[worker] = partial(self._ask, worker)
+            return
+        cost = self.engine.decision_cost
+        seconds = cost(self.runtime.policy) if callable(cost) else cost
+        if seconds:
+            self.runtime.overhead.scheduler += seconds
+            self.cores.run(worker, seconds, partial(self._proceed, worker, plan, 0))
+        else:
             self._proceed(worker, plan, 0)
-        elif self.runtime.policy.one_semaphore:
-            self._asleep.append(worker)
 
     def _proceed(self, worker: int, plan: Plan, place: int) -> None:
         """Start the plan's next call that can run; after the last, ask again."""
+        if self.meetings.joined(worker, partial(self._proceed, worker, plan, place)):
+            return
         for following in range(place + 1, len(plan) + 1):
             work = self.runtime.begin(worker, plan[following - 1], self.clock.now())
             if work is not None:

@@ -18,23 +18,26 @@ _START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class RateSource(Source):
-    """Row i arrives with its burst, at ``floor(i / burst) * burst / rate`` seconds."""
+    """Row i arrives with its burst, at ``first + floor(i / burst) * burst / rate`` seconds."""
 
-    def __init__(self, rate: float, limit: int | None, burst: int, start_time: datetime) -> None:
+    def __init__(
+        self, rate: float, limit: int | None, burst: int, start_time: datetime, first: float = 0.0
+    ) -> None:
         self.schema = _SCHEMA
         self.rate = rate
         self.limit = limit
         self.burst = burst
+        self.first = first
         self.start_micros = round(start_time.timestamp() * 1_000_000)
         self.finite = limit is not None
         self.live = True
 
     def arrival(self, row: int) -> float:
-        return row // self.burst * self.burst / self.rate
+        return self.first + row // self.burst * self.burst / self.rate
 
     def arrivals(self, start: int, end: int) -> npt.NDArray[np.float64]:
         """Arrival of the rows from ``start`` up to ``end``."""
-        return np.arange(start, end) // self.burst * self.burst / self.rate
+        return self.first + np.arange(start, end) // self.burst * self.burst / self.rate
 
     def batch(self, start: int, end: int) -> pa.RecordBatch:
         """The rows from ``start`` up to ``end``."""
@@ -47,7 +50,7 @@ class RateSource(Source):
 
     def due(self, now: float) -> int:
         """How many rows have arrived by ``now``."""
-        burst = max(0, math.floor(now * self.rate / self.burst))
+        burst = max(0, math.floor((now - self.first) * self.rate / self.burst))
         # The estimate may be off by one burst where the division rounds.
         while self.arrival(burst * self.burst) <= now:
             burst += 1
@@ -77,12 +80,18 @@ class _RateReader(Reader):
 
 
 def from_rate(
-    rows_per_second: float, limit: int | None = None, *, burst: int = 1, start_time: datetime = _START
+    rows_per_second: float,
+    limit: int | None = None,
+    *,
+    burst: int = 1,
+    first: float = 0.0,
+    start_time: datetime = _START,
 ) -> RateSource:
     """A source of ``value BIGINT, timestamp TIMESTAMP``: 0, 1, 2, ... at ``rows_per_second``.
 
-    ``limit`` rows in all (None: it never ends), ``burst`` of them at a time.  The timestamp is the time
-    of arrival counted from ``start_time``, which is fixed so that runs can be repeated exactly.
+    ``limit`` rows in all (None: it never ends), ``burst`` of them at a time, the first of them after
+    ``first`` seconds.  The timestamp is the time of arrival counted from ``start_time``, which is fixed so
+    that runs can be repeated exactly.
 
     >>> from_rate(10, limit=100).finite
     True
@@ -95,4 +104,6 @@ def from_rate(
         raise SourceError(f"from_rate: limit must be a number of rows or None, not {limit!r}.")
     if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
         raise SourceError(f"from_rate: burst must be at least 1 row, not {burst!r}.")
-    return RateSource(float(rows_per_second), limit, burst, start_time)
+    if isinstance(first, bool) or not isinstance(first, (int, float)) or not 0 <= first < math.inf:
+        raise SourceError(f"from_rate: first must be a number of seconds, 0 or more, not {first!r}.")
+    return RateSource(float(rows_per_second), limit, burst, start_time, float(first))

@@ -188,6 +188,7 @@ class _Run(Attended):
                 self.position,
                 policy,
                 self,
+                start=self.begin,
                 workers=workers,
                 cores=cores,
                 drain=until == "drained",

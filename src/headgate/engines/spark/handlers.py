@@ -40,6 +40,7 @@ def _status(run: _Run) -> dict[str, Any]:
                     "p50": own.latency.p50,
                     "p99": own.latency.p99,
                     "qos": own.qos,
+                    "shed": own.shed,
                     "backlog": runtime.backlog(node),
                     "restarts": live.restarts,
                 }
@@ -52,6 +53,7 @@ def _status(run: _Run) -> dict[str, Any]:
             "workers": report.workers,
             "step": run.position.step,
             "queries": queries,
+            "problems": report.problems,
         }
 
 

@@ -13,7 +13,16 @@ from typing import Any
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.position import Position
 from headgate.errors import RunError
-from headgate.graph.network import Arrow, Box, DeadLetter, Network, Output, Port, upstream_boxes
+from headgate.graph.network import (
+    Arrow,
+    Box,
+    DeadLetter,
+    Network,
+    Output,
+    Port,
+    boxes_before,
+    upstream_boxes,
+)
 
 Copies = dict[str, dict[Box, str]]
 """For every query, the boxes that it has copies of, and what a checkpoint knows those by."""
@@ -75,7 +84,7 @@ def _copied(network: Network, copies: Copies) -> Network:
             made[box] = Box(f"{box.name}@{output.name}", box.operator, ports, key)
         boxes += made.values()
         outputs.append(replace(output, port=_with(output.port, made)))
-    needed = {box for output in outputs for box in _reaching(output.port)}
+    needed = {box for output in outputs for box in boxes_before(output.port)}
     kept = [box for box in boxes if box in needed]
     dead = network.dead_letter
     if dead is not None:
@@ -89,14 +98,3 @@ def _with(port: Port, made: dict[Box, Box]) -> Port:
         Arrow(made.get(arrow.node, arrow.node), arrow.output) if isinstance(arrow.node, Box) else arrow
         for arrow in port
     )
-
-
-def _reaching(port: Port) -> set[Box]:
-    found: set[Box] = set()
-    todo = [arrow.node for arrow in port if isinstance(arrow.node, Box)]
-    while todo:
-        box = todo.pop()
-        if box not in found:
-            found.add(box)
-            todo += upstream_boxes(box)
-    return found

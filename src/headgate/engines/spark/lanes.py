@@ -49,6 +49,7 @@ class SliceStage(StepTask):
                 if not result.errors:
                     for parcel in _sent(work):
                         yield _row(parcel, parcel.task)
+                    work.weigh()
                 yield _row(result, 0)
 
 

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from headgate.engines.sources.batches import BatchSource
 from headgate.engines.sources.kafka import KafkaSource
+from headgate.graph.dropping import Dropper
 from headgate.graph.expressions import Expression
+from headgate.graph.importance import importance_at, importances
 from headgate.graph.network import Arrow, Network, Output, Source
 from headgate.graph.operator import Kind, Operator
 
@@ -52,6 +54,8 @@ class Node:
     slices: bool = True
     """No state here nor upstream: its work can be cut anywhere, and trains may overlap."""
 
+    dropper: Dropper | None = None
+    """Chooses what is dropped before a box."""
     stateful: bool = False
 
     def __post_init__(self) -> None:
@@ -84,6 +88,7 @@ class Nodes:
         self._sources: Any = {source: place for place, source in enumerate(network.sources)}
         self.all: list[Node] = []
         seen: dict[str, int] = {}
+        self.importance = importances(network)
         for place, box in enumerate(network.boxes):
             feeds, ports = self._feeds(box.ports)
             what = _operator_data(box.operator)
@@ -93,6 +98,8 @@ class Nodes:
                 network.queries_of[place],
             )  # fmt: skip
             node.slices = not node.stateful and self._cuttable(feeds)
+            stated = self.importance[place]
+            node.dropper = Dropper(box.name, importance_at(box, stated) if isinstance(stated, str) else None)
             self.all.append(node)
         for output in network.outputs:
             self._outlet(output, *self._feeds((output.port,)), seen)

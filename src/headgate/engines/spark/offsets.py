@@ -23,7 +23,8 @@ from headgate.engines import admission
 class Extent:
     """``rows`` consecutive rows of a source from ``first`` of ``unit`` on: a file, a partition, a range.
 
-    ``arrival`` (seconds since the epoch) is when they came; None: the rows themselves say.
+    ``arrival`` (seconds since the epoch) is when they came, on average; where rows say it themselves, that is
+    for the scheduler alone.
     """
 
     unit: str
@@ -86,16 +87,30 @@ class Admitted:
     starts: list[int] = field(default_factory=list)
     serials: list[int] = field(default_factory=list)
     """The serial of each extent's first row, unless sources take turns."""
+    ages: list[float] = field(default_factory=list)
+    """Of all rows before each extent together, the seconds that they came after ``since``."""
+    since: float | None = None
+    """An arrival from which the others are counted, so that sums of them stay exact."""
     rows: int = 0
     turns: Turns | None = None
     ended_at: int | None = None
     """The serial from which on it is known to have ended."""
 
     def add(self, extent: Extent, serial: int) -> None:
-        self.extents.append(extent)
-        self.starts.append(self.rows)
-        self.serials.append(serial)
+        self._append(extent, self.rows, serial)
         self.rows += extent.rows
+
+    def _append(self, extent: Extent, start: int, serial: int) -> None:
+        self.ages.append(self.ages[-1] + self._age(-1) * self.extents[-1].rows if self.extents else 0.0)
+        self.extents.append(extent)
+        self.starts.append(start)
+        self.serials.append(serial)
+        if self.since is None:
+            self.since = extent.arrival
+
+    def _age(self, place: int) -> float:
+        """How long after ``since`` the rows of an extent came."""
+        return (self.extents[place].arrival or 0.0) - (self.since or 0.0)
 
     def below(self, serial: int) -> int:
         """How many rows have a smaller serial."""
@@ -145,16 +160,23 @@ class Admitted:
         while gone < len(self.extents) - 1 and self.serials[gone] + self.extents[gone].rows <= serial:
             gone += 1
         if gone:
-            del self.extents[:gone], self.starts[:gone], self.serials[:gone]
+            del self.extents[:gone], self.starts[:gone], self.serials[:gone], self.ages[:gone]
 
     def arrivals(self, low: int, high: int) -> tuple[float, float] | None:
-        """Oldest and mean arrival of the rows between two serials, where extents know it."""
-        pieces = [p for p in self.pieces(low, high) if p.arrival is not None]
-        if not pieces:
+        """Oldest and mean arrival of the rows between two serials; None if there are none.
+
+        Asked for every box again and again, however many extents wait: sums know the answer.
+        """
+        row, end = self.below(low), self.below(high)
+        if row >= end or self.since is None:
             return None
-        rows = sum(p.rows for p in pieces)
-        times = [p.arrival for p in pieces if p.arrival is not None]
-        return min(times), sum(p.rows * (p.arrival or 0.0) for p in pieces) / rows
+        (first, before), (_, upto) = self._summed(row), self._summed(end)
+        return self.since + self._age(first), self.since + (upto - before) / (end - row)
+
+    def _summed(self, row: int) -> tuple[int, float]:
+        """The extent of a row, and the ages of all rows before it together."""
+        place = max(bisect_right(self.starts, row) - 1, 0)
+        return place, self.ages[place] + (row - self.starts[place]) * self._age(place)
 
 
 class Offsets:
@@ -220,9 +242,7 @@ class Offsets:
                 place, totals, length = given["turns"]
                 own.turns = Turns(place, tuple(totals), length)
             for unit, first, rows, arrival, start, serial in given["extents"]:
-                own.extents.append(Extent(unit, first, rows, arrival))
-                own.starts.append(start)
-                own.serials.append(serial)
+                own._append(Extent(unit, first, rows, arrival), start, serial)
         return offsets
 
 

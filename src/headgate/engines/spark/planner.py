@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headgate.engines.spark.dropping import Shedder
 from headgate.engines.spark.nodes import Node, Nodes
 from headgate.engines.spark.placement import ranges, share_out, share_queries
 from headgate.engines.spark.position import Position
@@ -16,6 +17,7 @@ from headgate.engines.spark.states import covers
 from headgate.engines.spark.waiting import Waiting
 from headgate.engines.spark.work import Lanes, Member, WorkOrder
 from headgate.graph.network import DEAD_LETTER
+from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Call, Plan
 
@@ -41,8 +43,8 @@ class Planner(Waiting):
         nodes: Nodes,
         position: Position,
         *,
+        start: float,
         drain: bool,
-        latency: bool,
         workers: int,
         cores: int,
         root: str,
@@ -51,13 +53,17 @@ class Planner(Waiting):
         framed: frozenset[int],
         buckets: int,
     ) -> None:
-        super().__init__(nodes, position, drain, latency)
+        super().__init__(nodes, position, drain, start)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
+        for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
+            entry.importance = None if stated is None else bool(stated)
+        self.catalog.plan_limit = BUDGET
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
         self._predicted = 0.0
+        self.shedding = Shedder()
 
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
@@ -68,8 +74,12 @@ class Planner(Waiting):
             tuple(network.downstream[node.place]),
             node.queries,
             node.operator.cost if node.operator is not None else None,
-            sum([feed.source for feed in node.feeds]),
-            network.requests[node.place],
+            tuple([feed.place for feed in node.feeds if feed.source]),
+            request=network.requests[node.place],
+            stated_selectivity=node.operator.selectivity if node.operator is not None else None,
+            tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,
+            outlets=network.outlets[node.place],
+            query_class=network.classes[node.place],
         )
 
     def _taken(self, plan: Plan) -> dict[int, Member]:
@@ -111,6 +121,8 @@ class Planner(Waiting):
             shares=shares,
             lanes=lanes if len(slices) > 1 else None,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
+            drops={place: drop for place, drop in self.shedding.drops().items() if place in members},
+            weighed=frozenset(self.shedding.weighed).intersection(members),
         )
 
     def _wanted(self, call: Call) -> int:

@@ -65,6 +65,8 @@ class NodePosition:
     state: list[StatePart] = field(default_factory=list)
     late: int = 0
     rows_out: int = 0
+    shed: dict[str, int] = field(default_factory=dict)
+    """By reason, tuples that load shedding has dropped before it, ever since the application began."""
 
 
 class Position:
@@ -156,6 +158,8 @@ class Position:
         own.cursor = change.get("cursor", own.cursor)
         own.late += change.get("late", 0)
         own.rows_out += change.get("out", 0)
+        for reason, tuples in change.get("shed", {}).items():
+            own.shed[reason] = own.shed.get(reason, 0) + tuples
         garbage = []
         for arrow, files in change.get("queued", {}).items():
             while len(own.queues) <= int(arrow):
@@ -202,6 +206,7 @@ class Position:
         for key, given in data["nodes"].items():
             own = self.nodes.setdefault(key, NodePosition())
             own.cursor, own.late, own.rows_out = given["cursor"], given["late"], given["rows_out"]
+            own.shed = given.get("shed", {})
             own.queues = [
                 [QueueFile(**{**f, "cuts": [tuple(c) for c in f["cuts"]]}) for f in queue]
                 for queue in given["queues"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from headgate.graph.packet import Order, Packet
 from headgate.graph.schema import normalise_batch
 
 OPEN_FILES = 16
+RATE = "rate:"
 
 
 class _Parquet:
@@ -98,7 +100,7 @@ def _opened(kind: Any, path: str, schema: pa.Schema) -> Any:
 def read(origin: Any, schema: pa.Schema, pieces: Sequence[Piece], root: str, clock: float) -> list[Packet]:
     """The rows of some pieces of a source as packets, in order."""
     packets = []
-    for piece in pieces:
+    for piece in _joined(pieces):
         kind, _, name = piece.unit.partition(":")
         serials = piece.serials()
         done = 0
@@ -108,6 +110,29 @@ def read(origin: Any, schema: pa.Schema, pieces: Sequence[Piece], root: str, clo
             packets.append(Packet(batch, Order(own, arrivals, count)))
             done += count
     return packets
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Numbers that follow each other are one packet, however often the driver had a look at the clock."""
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None and _follows(last, piece):
+            last = replace(last, rows=last.rows + piece.rows)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def _follows(piece: Piece, other: Piece) -> bool:
+    return (
+        piece.unit == other.unit == RATE
+        and piece.turns is None
+        and piece.first + piece.rows == other.first
+        and piece.serial + piece.rows == other.serial
+    )
 
 
 def _batches(

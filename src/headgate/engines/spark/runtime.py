@@ -6,22 +6,28 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.engines.report import BoxCall, Overhead, QueryReport, Report
+from headgate.engines.report import BoxCall, QueryReport, Report
 from headgate.engines.scheduled import Host, Scheduled
+from headgate.engines.shedding import report_shed
+from headgate.engines.spark.dropping import as_data, of_data
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.position import Position
 from headgate.engines.spark.waiting import LiveNode, Step
 from headgate.engines.spark.work import BoxCost, Member, TaskResult
+from headgate.graph.dropping import RANDOM
 from headgate.scheduling.interface import (
+    Arrived,
     Changed,
     Finished,
     Plan,
     Policy,
     QueueState,
+    Shed,
     Spawned,
     Started,
 )
@@ -37,6 +43,7 @@ class SparkRuntime(Planner, Scheduled):
         policy: Policy,
         host: Host,
         *,
+        start: float,
         workers: int,
         cores: int,
         drain: bool,
@@ -52,8 +59,8 @@ class SparkRuntime(Planner, Scheduled):
             self,
             nodes,
             position,
+            start=start,
             drain=drain,
-            latency="latency" in policy.needs,
             workers=workers,
             cores=cores,
             root=root,
@@ -70,14 +77,21 @@ class SparkRuntime(Planner, Scheduled):
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
+        self._tells_arrivals = "arrivals" in policy.needs
+        self._arrived = [own.rows for own in position.offsets.sources]
         for query in position.failed:
             self._mark(query)
         self.start_policy(workers, seed)
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        self.latency = "latency" in needs or "head" in needs
 
     # --- events -------------------------------------------------------------------------------------
 
     def refresh(self, now: float, worker: int | None = None) -> None:
         """Tell of queues that have changed: tuples were admitted, or a worker's step has left some."""
+        if self._tells_arrivals:
+            self._tell_arrivals(now)
         for node in self.nodes.boxes:
             before = self.catalog.boxes[node.place].queue
             queue = self.measure(node)
@@ -85,10 +99,20 @@ class SparkRuntime(Planner, Scheduled):
                 continue
             if queue.tuples and not before.tuples:
                 entry = self.catalog.boxes[node.place]
-                sent = worker is not None and not entry.sources
+                sent = worker is not None and not entry.fed_by
                 self.tell(Spawned(now, node.place, queue, sent, worker, entry.request))
             else:
                 self.tell(Changed(now, node.place, queue))
+
+    def _tell_arrivals(self, now: float) -> None:
+        """Nothing holds a source back here: what has come is admitted, so it is as new as the time."""
+        for place, own in enumerate(self.position.offsets.sources):
+            came, self._arrived[place] = own.rows - self._arrived[place], own.rows
+            if came:
+                self.tell(Arrived(now, place, came, now))
+
+    def shed(self, decision: Shed) -> None:
+        self.shedding.set(decision)
 
     # --- steps --------------------------------------------------------------------------------------
 
@@ -113,6 +137,9 @@ class SparkRuntime(Planner, Scheduled):
         step = self._reserve(0, members, now, outlets=False) if members else None
         if step is not None:
             step.repeats = [intent["step"]]
+            drops = {self.nodes.by_key[k].place: d for k, d in intent.get("drops", {}).items()}
+            step.order.drops = {place: of_data(drop) for place, drop in drops.items()}
+            step.order.weighed = frozenset(p for p, d in step.order.drops.items() if d.reason != RANDOM)
         return step
 
     def _reserve(
@@ -174,12 +201,27 @@ class SparkRuntime(Planner, Scheduled):
             for (place, arrow), file in result.queued.items():
                 own = nodes.setdefault(self.nodes.all[place].key, {})
                 own.setdefault("queued", {}).setdefault(str(arrow), []).append(_data(file))
+            for place, reasons in result.shed.items():
+                own = nodes[self.nodes.all[place].key].setdefault("shed", {})
+                for reason, tuples in reasons.items():
+                    own[reason] = own.get(reason, 0) + tuples
         return {"kind": "step", "step": step.number, "repeats": step.repeats, "nodes": nodes}
+
+    def intent(self, step: Step) -> dict[str, Any]:
+        """What the log says of a step whose results will be seen before it is committed."""
+        keys = {place: self.nodes.all[place].key for place in step.members}
+        return {
+            "kind": "intent",
+            "step": step.number,
+            "nodes": {keys[p]: [m.low, m.high, m.end] for p, m in step.members.items()},
+            "drops": {keys[place]: as_data(drop) for place, drop in step.order.drops.items()},
+        }
 
     def finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """A step has been committed and the position knows it: tell the policy."""
         self._release(step)
         self.steps_done += 1
+        self.shedding.learn(results)
         costs: dict[int, BoxCost] = {}
         for result in results:
             for place, cost in result.costs.items():
@@ -292,6 +334,13 @@ class SparkRuntime(Planner, Scheduled):
             boxes = network.queries.get(output.name, ())
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
             report.measure(list(live.markers))
+            if output.qos is not None:
+                report.attainable = output.qos.utility(self.catalog.least_latency(output.name))
+        dropped = {
+            (reason, self.nodes.all[place].name): tuples
+            for (reason, place), tuples in self.shedding.dropped.items()
+        }
+        report_shed(network, [live.report for live in self.live if live.report is not None], dropped)
         return Report(
             engine="spark",
             policy=self.policy.name,
@@ -300,10 +349,11 @@ class SparkRuntime(Planner, Scheduled):
             tuples=sum(rows.values()),
             queries={live.node.name: live.report for live in self.live if live.report is not None},
             boxes=self.box_reports(),
-            overhead=Overhead(self.overhead.worker, self.overhead.storage, self.overhead.scheduler),
+            overhead=copy.copy(self.overhead),
             trace=self.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
+            problems=list(self.policy.problems),
         )
 
 

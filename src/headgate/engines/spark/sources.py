@@ -125,9 +125,11 @@ class Rate(OffsetSource):
         due = self.origin.due(now - clock)
         start, self._next = self._next, max(due, self._next)
         self.ended = self.origin.limit is not None and self._next >= self.origin.limit
-        return [
-            Extent("rate:", first, min(LIVE_EXTENT, due - first)) for first in range(start, due, LIVE_EXTENT)
-        ]
+        ends = [(first, min(first + LIVE_EXTENT, due)) for first in range(start, due, LIVE_EXTENT)]
+        return [Extent("rate:", first, end - first, clock + self._mean(first, end)) for first, end in ends]
+
+    def _mean(self, first: int, end: int) -> float:
+        return (self.origin.arrival(first) + self.origin.arrival(end - 1)) / 2
 
     def next_poll(self, now: float, clock: float) -> float:
         return max(now + 0.005, clock + self.origin.arrival(self._next))
@@ -182,13 +184,15 @@ class Spool(OffsetSource):
         self._written += 1
         sink = pa.BufferOutputStream()
         schema = self.source.schema.append(pa.field(ARRIVAL, pa.float64()))
+        arrived = 0.0
         with pa.ipc.new_file(sink, schema) as writer:
             for chunk in chunks:
                 times = np.broadcast_to(np.asarray(chunk.arrivals), (chunk.batch.num_rows,)) + self._begin
+                arrived += float(times.sum()) / rows
                 columns = [*chunk.batch.columns, pa.array(times)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self._storage.write(name, sink.getvalue())
-        return Extent(f"spool:{name}", 0, rows)
+        return Extent(f"spool:{name}", 0, rows, arrived)
 
     def close(self) -> None:
         if self._reader is not None:

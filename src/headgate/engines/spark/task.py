@@ -26,6 +26,7 @@ from headgate.engines.spark.nodes import Feed, Node, Nodes
 from headgate.engines.spark.position import QueueFile
 from headgate.engines.spark.work import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
 from headgate.errors import BadRow, HeadgateError, OperatorError, RunError
+from headgate.graph.dropping import Recent
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.graph.shards import merge, split
 
@@ -33,6 +34,8 @@ SCHEMA = "task int, payload binary"
 ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 CUTS = 64
 """Places at which a queue file can be divided."""
+SAMPLE = 512
+"""Tuples whose importance a task tells."""
 SERIAL, ARRIVAL = "__serial", "__arrival"
 
 _pipelines: dict[tuple[str, str], Nodes] = {}
@@ -143,6 +146,7 @@ class Pass:
         self.arrived: dict[tuple[int, int], list[Packet]] = {}
         """What other tasks have sent, by node and arrow."""
         self.changed: dict[int, list[Any]] = {}
+        self.importance: dict[int, Recent] = {}
         self.repeated: set[int] = set()
         """Nodes that another task runs too, and answers for."""
 
@@ -159,9 +163,15 @@ class Pass:
             self.result.seconds["write"] = time.perf_counter() - ran
         for place in self.repeated:
             self.result.costs.pop(place, None)
+            self.result.shed.pop(place, None)
+        self.weigh()
         self.result.seconds["scan"] = done - begin
         self.result.seconds["all"] = time.perf_counter() - begin
         return self.result
+
+    def weigh(self) -> None:
+        """Say how important the tuples were."""
+        self.result.weighed = {place: recent.sample(SAMPLE) for place, recent in self.importance.items()}
 
     def read(self) -> None:
         order = self.order
@@ -221,6 +231,9 @@ class Pass:
             for packet in _read_queue(self.order.root, name, self._schema(node, arrow))
         ]
         packets += self.arrived.get((node.place, arrow), [])
+        return self._kept(node, arrow, self._within(node, arrow, packets, low, high))
+
+    def _within(self, node: Node, arrow: int, packets: list[Packet], low: int, high: int) -> list[Packet]:
         feed = node.feeds[arrow]
         made = self.made.get(feed, [])
         maker = None if feed.source else self.order.members.get(feed.place)
@@ -232,6 +245,25 @@ class Pass:
         ):
             return made  # all of it, without a look at the serials
         return [part for packet in packets + made if len(part := between(packet, low, high))]
+
+    def _kept(self, node: Node, arrow: int, packets: list[Packet]) -> list[Packet]:
+        """What load shedding leaves of an arrow's packets."""
+        drop, dropper = self.order.drops.get(node.place), node.dropper
+        weighed = node.place in self.order.weighed
+        if dropper is None or not packets or (drop is None and not weighed):
+            return packets
+        port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
+        kept: list[Packet] = []
+        for packet in packets:
+            values = None
+            if weighed and dropper.importance is not None:
+                values = dropper.importance.of(packet.batch, port)
+                self.importance.setdefault(node.place, Recent()).add(values)
+            kept.append(packet if drop is None else dropper.keep(packet, drop, values))
+        if drop is not None:
+            gone = self.result.shed.setdefault(node.place, {})
+            gone[drop.reason] = gone.get(drop.reason, 0) + sum(map(len, packets)) - sum(map(len, kept))
+        return [packet for packet in kept if len(packet)]
 
     def _schema(self, node: Node, arrow: int) -> pa.Schema:
         port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)

@@ -60,9 +60,11 @@ class Step:
 class Waiting:
     """The nodes with their cursors, and what is there for them to take."""
 
-    def __init__(self, nodes: Nodes, position: Position, drain: bool, latency: bool) -> None:
+    def __init__(self, nodes: Nodes, position: Position, drain: bool, start: float) -> None:
         self.nodes, self.position, self.drain = nodes, position, drain
-        self._latency = latency
+        self._start = start
+        self.latency = False
+        """Whether the policy wants to know how old queued tuples are."""
         self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
         for live in self.live:
             live.shards = max(1, len({covers(part) for part in position.nodes[live.node.key].state}))
@@ -141,7 +143,7 @@ class Waiting:
         if frontier == self._end + 1 and (rows or self._has_finish[node.place]):
             rows = max(rows, 1)
         oldest = mean = 0.0
-        if self._latency and rows:
+        if self.latency and rows:
             oldest, mean = self._ages(node, live.taken, frontier)
         return QueueState(rows, self._full(node), oldest, mean)
 
@@ -161,14 +163,15 @@ class Waiting:
         own = self.position.nodes[node.key]
         for arrow, feed in enumerate(node.feeds):
             if feed.source:
-                ages = self.position.offsets.sources[feed.place].arrivals(low, high)
-                found += [ages] if ages else []
+                admitted = self.position.offsets.sources[feed.place]
+                ages = admitted.arrivals(low, high)
+                found += [(*ages, admitted.below(high) - admitted.below(low))] if ages else []
             else:
-                found += [(f.arrival, f.arrival) for f in own.queues[arrow]]
+                found += [(f.arrival, f.arrival, f.rows) for f in own.queues[arrow]]
         if not found:
             return 0.0, 0.0
-        clock = self.position.clock
-        return min(f[0] for f in found) - clock, sum(f[1] for f in found) / len(found) - clock
+        oldest, mean = min(f[0] for f in found), sum(f[1] * f[2] for f in found) / sum(f[2] for f in found)
+        return oldest - self._start, mean - self._start
 
     @property
     def outlets_wait(self) -> bool:

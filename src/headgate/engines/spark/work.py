@@ -12,6 +12,7 @@ from headgate.engines.letters import Letter
 from headgate.engines.spark.offsets import Piece
 from headgate.engines.spark.position import QueueFile, StatePart
 from headgate.errors import HeadgateError
+from headgate.graph.dropping import Drop
 from headgate.graph.packet import Packet
 
 
@@ -82,6 +83,10 @@ class WorkOrder:
     """Take bad rows out instead of failing on them."""
     framed: frozenset[int] = frozenset()
     """Sources that connectors of Spark's read."""
+    drops: dict[int, Drop] = field(default_factory=dict)
+    """Load shedding: before these boxes."""
+    weighed: frozenset[int] = frozenset()
+    """Boxes the importance of whose tuples is to be told, for the drops of later steps."""
     packet_rows: int = 32_768
 
     @property
@@ -128,6 +133,10 @@ class TaskResult:
     errors: dict[int, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Where the time went: scan, state, write, all."""
+    shed: dict[int, dict[str, int]] = field(default_factory=dict)
+    """By box and reason, tuples dropped before it."""
+    weighed: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """By box, the importance of some of its tuples."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Hundreds of outputs as a few large values: many small arrays take far longer to copy."""

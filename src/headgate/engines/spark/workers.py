@@ -30,7 +30,6 @@ class Workers(Crew):
     def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
         super().__init__(run, count, daemon=True, one_semaphore=one_semaphore)
         self._run = run
-        self._asleep: set[int] = set()
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
@@ -38,7 +37,7 @@ class Workers(Crew):
             return
         runtime = self._run.runtime
         runtime.refresh(self._run.now())
-        if runtime.outlets_wait:
+        if runtime.outlets_wait and self._asleep:  # the policy may have woken them
             self.wake(min(self._asleep))
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -154,8 +153,7 @@ class Workers(Crew):
         visible = [place for place in parts if run.outlets[place].visible]
         if visible and run.storage.durable:
             with run.lock:
-                nodes = {run.nodes.all[p].key: [m.low, m.high, m.end] for p, m in step.members.items()}
-                run.log_record({"kind": "intent", "step": step.number, "nodes": nodes})
+                run.log_record(runtime.intent(step))
         failed: dict[int, HeadgateError] = {}
         for place in visible:
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from headgate.engines.base import (
 )
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
+from headgate.engines.meeting import Meeting
 from headgate.engines.ordered import reordering
 from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
@@ -38,7 +39,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
-from headgate.scheduling.interface import Policy
+from headgate.scheduling.interface import Phase, Policy
 from headgate.scheduling.topology import Topology
 
 FEED_PACKETS = 8
@@ -130,7 +131,10 @@ class _Run(Attended):
         self.memory = use
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
-        self.feeder_waits = False
+        self.held: frozenset[int] = frozenset()
+        """Sources that the feeder cannot read for want of room."""
+        self.meeting: Meeting | None = None
+        """A scheduling task that workers take part in before they go on."""
         self._draining: dict[int, threading.Lock] = {}
         self.workers = Workers(self, workers, policy.one_semaphore)
         policy, packet_rows = packets(policy, engine.packet_rows)
@@ -149,8 +153,10 @@ class _Run(Attended):
                 split=engine.split,
                 topology=engine.topology,
                 timer=time.perf_counter,
+                processor=time.thread_time,
             )
         self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+        self._sources = frozenset(range(len(network.sources)))
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -195,6 +201,16 @@ class _Run(Attended):
                     self.over.set()
                     self.alarm.notify()
 
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        """Lock held: whoever comes by takes part, and whoever sleeps is woken for it."""
+        self.meeting = Meeting(phases, self._rescheduled)
+        self.workers.wake_sleepers()
+
+    def _rescheduled(self) -> None:
+        with self.lock:
+            self.meeting = None
+            self.runtime.rescheduled(self.clock.now())
+
     # --- feeding ------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
@@ -202,15 +218,19 @@ class _Run(Attended):
         runtime = self.runtime
         while True:
             with self.lock:
-                while not self.stopping and (room := runtime.live.room()) <= 0:
-                    self.feeder_waits = True
+                held = runtime.admission.held(runtime.live.room)
+                while not self.stopping and held is None:
+                    self.held = self._sources
                     self.room.wait()
-                self.feeder_waits = False
-                if self.stopping:
+                    held = runtime.admission.held(runtime.live.room)
+                self.held = frozenset()
+                if self.stopping or held is None:
                     return
-            found, wait = self._poll(room)
+                room = min([runtime.live.room(place) for place in self._sources - held], default=0)
+            found, wait = self._poll(room, held)
             if wait is not None:
                 with self.lock:
+                    self.held = held
                     delay = 0.01 if wait.until is None else wait.until - self.clock.now()
                     if not self.stopping and delay > 0:
                         self.room.wait(delay)
@@ -223,13 +243,13 @@ class _Run(Attended):
             if runtime.sources_ended:
                 return
 
-    def _poll(self, room: int) -> tuple[list[tuple[int, Packet]], Wait | None]:
+    def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
         admission = self.runtime.admission
         packets: list[tuple[int, Packet]] = []
         while len(packets) < FEED_PACKETS:
             fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))
-            found = admission.poll(self.clock.now(), fit)
+            found = admission.poll(self.clock.now(), fit, held)
             if isinstance(found, Wait):
                 return packets, None if packets else found
             packets += found
@@ -240,7 +260,7 @@ class _Run(Attended):
 
     def made_room(self) -> None:
         """Lock held: a queue got shorter."""
-        if self.feeder_waits and self.runtime.live.room() > 0:
+        if self.held and any(self.runtime.live.room(place) > 0 for place in self.held):
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------

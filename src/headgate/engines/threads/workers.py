@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.engines.attended import Crew
 from headgate.engines.live import LiveOutput, Work
+from headgate.engines.meeting import Meeting
 from headgate.engines.runtime import NO_TICKET
 from headgate.scheduling.interface import Plan
 
@@ -24,41 +25,74 @@ class Workers(Crew):
     def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
         super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
-        self._scheduler = 0.0
 
     def _loop(self, worker: int) -> None:
-        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work."""
-        run = self._run
+        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work.
+
+        Every moment is accounted for: what a worker does ends where the next thing begins.
+        """
+        run, overhead = self._run, self._run.runtime.overhead
         if run.runtime.policy.pins:
             self._pin(worker)
         work: Work | None = None
+        now = run.clock.now
+        handing, idle = 0.0, 0.0
+        asked = now()
+        with run.lock:
+            overhead.worker += asked  # a thread that is being started is no use yet
         while True:
-            asked = run.clock.now()
             with run.lock:
-                entered = run.clock.now()
+                entered, decided = now(), overhead.scheduler
+                waited = entered - asked
+                overhead.storage += handing
+                overhead.idle += idle
+                overhead.worker += waited
+                if work is not None:
+                    beside = asked - work.begun - work.sending
+                    overhead.worker += beside - sum([m.seconds for m in work.members.values()])
+                self._asleep.discard(worker)
                 outputs = self._finish(work, entered)
-                stopping = run.stopping
-                work, parked = (None, False) if stopping else self._next(worker)
-                self.semaphores += parked
+                stopping, meeting = run.stopping, run.meeting
+                work, parked = (None, False) if stopping or meeting else self._next(worker)
+                if parked:
+                    self._asleep.add(worker)
+                    self.semaphores += 1
                 run.made_room()
-                self._account(asked, entered, run.clock.now())
+                left = now()
+                overhead.storage += left - entered - (overhead.scheduler - decided)
             for output in outputs:
                 run.drain(output)
             if stopping:
                 return
             if outputs or work is None:
                 run.check_over()
-            if work is not None:
-                work.overhead = entered - asked
+            asked = now()
+            handing, idle = asked - left, 0.0
+            if meeting is not None:
+                asked = self._meet(meeting, asked)
+            elif work is not None:
+                work.overhead, work.begun = waited, asked
                 self._execute(work)
+                asked = now()
             elif parked:
                 self.sleep(worker)
+                idle = -asked + (asked := now())
 
     def _pin(self, worker: int) -> None:
         """Stay on the cores of one's group; which of them is the operating system's choice (LAS, 4.1)."""
         topology, cores = self._run.runtime.catalog.topology, self._run.runtime.catalog.cores
         if topology is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, topology.groups[topology.group_of(cores[worker])])
+
+    def _meet(self, meeting: Meeting, begin: float) -> float:
+        """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
+        run, overhead = self._run, self._run.runtime.overhead
+        meeting.join()
+        with run.lock:
+            end = run.clock.now()
+            overhead.scheduler += end - begin
+            overhead.rescheduling += end - begin
+        return end
 
     def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
         if work is None:
@@ -118,16 +152,12 @@ class Workers(Crew):
                 work.limit = 0
 
     def _settle(self, work: Work) -> None:
-        run = self._run
+        run, overhead = self._run, self._run.runtime.overhead
         with run.lock:
+            decided = overhead.scheduler
             outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
             run.made_room()
+            # All of a call beside its operators will be the worker's: what was deciding must not count twice.
+            overhead.worker -= overhead.scheduler - decided
         for output in outputs:
             run.drain(output)
-
-    def _account(self, asked: float, entered: float, left: float) -> None:
-        """Lock held: whose time a visit took; the scheduler's own is counted where it is spent."""
-        overhead = self._run.runtime.overhead
-        overhead.worker += entered - asked
-        overhead.storage += left - entered - (overhead.scheduler - self._scheduler)
-        self._scheduler = overhead.scheduler

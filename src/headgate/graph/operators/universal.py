@@ -139,7 +139,7 @@ class Universal(Operator):
             raise PipelineError(f"{what}: state_bytes= is per key; call it on a keyed stream.")
         self.name = name
         self.cost = float(cost)
-        self.selectivity = float(selectivity)
+        self.selectivity: float = float(selectivity)
         self.tuple_bytes = int(tuple_bytes)
         self.state_bytes = int(state_bytes)
         self.spin = True

@@ -5,7 +5,12 @@ from __future__ import annotations
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
-from headgate.scheduling.traversals import Traversal, min_cost, min_latency, min_memory
+from headgate.scheduling.traversals import Traversal, mean_latency, min_cost, min_latency, min_memory
+
+LOOK_AGAIN = 16
+"""Plans of a superbox after which its traversal is chosen anew."""
+BETTER = 0.95
+"""Another traversal must promise that share of the present one's latency, so that noise changes nothing."""
 
 
 class ApplicationAtATime(Pull):
@@ -21,10 +26,7 @@ class ApplicationAtATime(Pull):
         self.train = train
 
     def begin(self, workers: int) -> None:
-        self._superboxes: dict[str, list[int]] = {}
-        for place, box in enumerate(self.catalog.boxes):
-            for query in box.queries:
-                self._superboxes.setdefault(query, []).append(place)
+        self._superboxes = self.catalog.superboxes()
         self._queries = list(self._superboxes)
         self._number = {query: number for number, query in enumerate(self._queries)}
         self._last = -1
@@ -46,9 +48,7 @@ class ApplicationAtATime(Pull):
             self._last = (last + 1 + turn) % count
             superbox = self._superboxes[self._queries[self._last]]
             calls += [Call(box, self.train) for box in self.order(superbox) if box not in taken]
-            work += sum(
-                [boxes[b].queue.tuples * self.catalog.through(b, known) for b in superbox if b not in taken]
-            )
+            work += sum([self.catalog.waiting_work(box, known) for box in superbox if box not in taken])
             taken.update(superbox)
             if not work < enough:
                 break
@@ -84,3 +84,38 @@ class MinMemory(ApplicationAtATime):
 
     name = "mm"
     traversal = staticmethod(min_memory)
+
+
+class AutoTraversal(ApplicationAtATime):
+    """A query at a time, for each the traversal that promises the lower latency: few calls or early results.
+
+    What a call takes beside its tuples and what a tuple costs are measured; with what is queued they say when
+    results would leave by Min-Cost and by Min-Latency (Aurora, section 5.3).  Costs drift, so the choice is
+    made again after some plans of the superbox, and changes if the other promises clearly less.
+    """
+
+    name = "auto_traversal"
+
+    def begin(self, workers: int) -> None:
+        super().begin(workers)
+        self.chosen: dict[str, str] = {}
+        """Each query's traversal: ``"mc"`` or ``"ml"``."""
+        self._plans = dict.fromkeys(self._queries, 0)
+        self._min_cost = {q: min_cost(self.catalog.boxes, boxes) for q, boxes in self._superboxes.items()}
+
+    def order(self, superbox: list[int]) -> list[int]:
+        query = self._queries[self._last]
+        few = self._min_cost[query]
+        again = self._plans[query] % LOOK_AGAIN == 0
+        self._plans[query] += 1
+        if not again and self.chosen[query] == "mc":
+            return few
+        early = min_latency(self.catalog.boxes, superbox)
+        if again:
+            promised = {"mc": mean_latency(self.catalog.boxes, superbox, few)}
+            promised["ml"] = mean_latency(self.catalog.boxes, superbox, early)
+            present = self.chosen.setdefault(query, "mc")
+            other = "ml" if present == "mc" else "mc"
+            if promised[other] < BETTER * promised[present]:
+                self.chosen[query] = other
+        return early if self.chosen[query] == "ml" else few

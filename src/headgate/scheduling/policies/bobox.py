@@ -48,6 +48,7 @@ class Bobox(CountedTasks):
         """By worker, its node; nodes without workers do not count."""
         self.count(self.node_of)
         nodes = len(self.parking.size)
+        self.needs = frozenset({"bytes"}) if nodes > 1 else frozenset()
         self._memory = [self.topology.nodes[number].memory for number in sorted(set(numbers))]
         self._workers = [[w for w, node in enumerate(self.node_of) if node == n] for n in range(nodes)]
         self._immediate: list[Tasks] = [deque() for _ in range(workers)]

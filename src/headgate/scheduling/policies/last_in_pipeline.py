@@ -41,9 +41,7 @@ class LastInPipeline(Pull):
         self._trains: dict[int, int] = {}
         self._under_way: dict[int, list[_Turn]] = {}
         self._last = -1
-        self._distance: list[int] = []
-        for box in self.catalog.boxes:
-            self._distance.append(max((self._distance[up] + 1 for up in box.upstream), default=0))
+        self._distance = self.catalog.distances()
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
@@ -93,15 +91,11 @@ class LastInPipeline(Pull):
                 continue
             if work >= enough:
                 break
-            work += self._expected(box, known)
+            work += self.catalog.waiting_work(box, known)
             self._last = box
             for call in self._superbox(box, turns):
                 calls.setdefault(call.box, call)
         return tuple(calls.values())
-
-    def _expected(self, box: int, known: dict[int, float]) -> float:
-        """Seconds that a train of a box is expected to take, all the way through."""
-        return self.catalog.boxes[box].queue.tuples * self.catalog.through(box, known)
 
     def _learn(self, turn: _Turn) -> None:
         """Bring the train nearer to the slice; finding few tuples says nothing against a longer one."""

@@ -38,9 +38,7 @@ class TimeSliced(Pull):
         self._last = -1
         self._decisions = 0
         self._reached: list[float] = []
-        self._distance: list[int] = []
-        for box in self.catalog.boxes:
-            self._distance.append(max((self._distance[up] + 1 for up in box.upstream), default=0))
+        self._distance = self.catalog.distances()
 
     def run(self, box: int) -> Plan:
         self._last = box
@@ -55,7 +53,7 @@ class TimeSliced(Pull):
         if not self._reached or self._decisions % LOOK_AGAIN == 0:
             self._reached = []
             for box in self.catalog.boxes:
-                arriving = box.sources + sum([self._reached[up] for up in box.upstream])
+                arriving = len(box.fed_by) + sum([self._reached[up] for up in box.upstream])
                 self._reached.append(max(arriving * box.selectivity, LEAST))
         self._decisions += 1
         return self._reached

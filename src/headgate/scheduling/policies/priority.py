@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
+from headgate.scheduling.superbox import DynamicSuperbox
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 SLICE = 0.016
@@ -22,12 +23,13 @@ class PriorityTuple(Pull):
     Its gradient says how much utility a second of delay loses there, its slack how long until that changes;
     where several queries need it, gradients add up and the smallest slack counts.  The box runs with all that
     follows it, for a time slice.  No box starves, though utility past its last critical point has nothing
-    more to lose: of every eight decisions one goes to the box that has waited longest, so a box that is ready
-    runs after at most eight times as many decisions as there are boxes.
+    more to lose: of every eight decisions one goes to the box that has been longest without a call, so a box
+    that is ready runs after at most eight times as many decisions as there are boxes.
 
-    Where starting a plan costs something by itself, a plan takes all boxes whose utility is falling or will
-    before the next plan could be over, and none else; if there are none, all until it has as much work as it
-    costs to start.
+    Where starting a plan costs something by itself (Spark), a plan takes the queries whose utility would fall
+    before the next plan is over, then others as far as its time allows (``scheduling.superbox``).  Of every
+    eighth, up to half goes first to the queries that have been longest without a call, which gives the same
+    bound.
     """
 
     name = "qos"
@@ -39,9 +41,13 @@ class PriorityTuple(Pull):
     def begin(self, workers: int) -> None:
         boxes = self.catalog.boxes
         self._after = [self.catalog.downstream(place) for place in range(len(boxes))]
+        self._calls = [tuple(Call(box, WHOLE_QUEUE) for box in after) for after in self._after]
         self._below = [self._of_queries(place) for place in range(len(boxes))]
+        self._superbox = DynamicSuperbox(self.catalog)
         self._decisions = 0
         self._last = -1
+        self._turns = [0] * len(boxes)
+        """The decision that last called each box."""
 
     def _of_queries(self, place: int) -> list[tuple[str, list[int]]]:
         """Of each query with a goal that needs a box: that box and those downstream that the query needs."""
@@ -71,41 +77,27 @@ class PriorityTuple(Pull):
         if not ready:
             return None
         self._decisions += 1
-        boxes, count = self.catalog.boxes, len(self.catalog.boxes)
-        oldest = min(ready, key=lambda box: (boxes[box].queue.oldest, (box - self._last - 1) % count))
+        fair = self._decisions % OLDEST_EVERY == 0
         if self.catalog.plan_overhead:
-            return self._step(ready, oldest, now)
-        if self._decisions % OLDEST_EVERY == 0:
-            self._last = oldest
+            plan = self._superbox.plan(now, self._turns, fair=fair)
+        elif fair:
+            plan = self._with_all_behind(min(ready, key=self._turns.__getitem__))
         else:
-            ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
-            self._last = max(ready, key=lambda box: ranks[box])
-        train = self._train(self._last)
-        return (Call(self._last, train), *(Call(box, WHOLE_QUEUE) for box in self._after[self._last]))
+            plan = self._box(ready, now)
+        for call in plan:
+            self._turns[call.box] = self._decisions
+        return plan
+
+    def _box(self, ready: Sequence[int], now: float) -> Plan:
+        """The box of the highest priority; of equal ones they take turns."""
+        count = len(self.catalog.boxes)
+        ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
+        return self._with_all_behind(max(ready, key=ranks.__getitem__))
+
+    def _with_all_behind(self, place: int) -> Plan:
+        self._last = place
+        return (Call(place, self._train(place)), *self._calls[place])
 
     def _train(self, place: int) -> Train:
         through = self.catalog.through(place, {})
         return WHOLE_QUEUE if through <= 0 else Count(max(1, int(self.time_slice / through)))
-
-    # --- where a plan costs something to start --------------------------------------------------------
-
-    def _step(self, ready: Sequence[int], oldest: int, now: float) -> Plan:
-        """Those that cannot wait; or, if all can, enough of them to be worth a plan."""
-        known: dict[int, float] = {}
-        ranks = {box: self.priority(box, now) for box in ready}
-        order = sorted(ready, key=lambda box: ranks[box], reverse=True)
-        enough = self.catalog.plan_overhead
-        soon = 2 * enough
-        urgent = [box for box in order if ranks[box][0] > 0 or -ranks[box][1] < soon]
-        chosen = urgent
-        if not urgent:
-            work, chosen = 0.0, []
-            for box in order:
-                chosen.append(box)
-                work += self.catalog.boxes[box].queue.tuples * self.catalog.through(box, known)
-                if work >= enough:
-                    break
-        if self._decisions % OLDEST_EVERY == 0 and oldest not in chosen:
-            chosen = [*chosen, oldest]
-        calls = {box: Call(box, WHOLE_QUEUE) for first in chosen for box in (first, *self._after[first])}
-        return tuple(calls.values())

@@ -13,6 +13,7 @@ class ThreadPerBox(Pull):
     """A thread of its own for every box; the operating system decides which one runs."""
 
     name = "thread_per_box"
+    assigns = True
 
     def workers(self, boxes: int, requested: int) -> int:
         return max(boxes, 1)

@@ -1,4 +1,4 @@
-"""What ``headgate bench ordered`` finds: figures by case, engine and workers, and claims beside them."""
+"""What the papers' benchmarks find: figures by case, engine and workers, and claims beside them."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ class Finding:
     why: str = ""
     """Where it does not hold: what was measured that says why."""
     source: str = PAPER
+    bench: str = "ordered"
 
     @property
     def holds(self) -> bool:
@@ -99,7 +100,7 @@ class Finding:
     def results(self) -> list[Result]:
         return [
             Result(
-                f"ordered, figure {self.figure}, {self.name}, {engine}",
+                f"{self.bench}, figure {self.figure}, {self.name}, {engine}",
                 self.source,
                 self.claim,
                 side.measured,

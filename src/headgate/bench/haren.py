@@ -1,0 +1,236 @@
+"""The experiments of Haren: policies against dedicated threads, the cost of scheduling, classes of queries.
+
+Operators outnumber cores.  On threads everything that is compared runs in turns, in one run; in simulation
+the same load runs in virtual time, where nothing but the schedule differs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from headgate.bench.haren_load import Chain, Measured, application, bursts, chains, measure
+from headgate.bench.result import Result
+from headgate.engines.base import Engine
+from headgate.engines.report import Report
+from headgate.engines.simulated import Simulated
+from headgate.engines.threads import Threads
+from headgate.scheduling import policies
+
+Load = tuple[Chain, Sequence[float], int]
+PAPER = "Haren, evaluation"
+POLICIES = ("thread_per_box", "round_robin", "fcfs", "queue_size", "highest_rate", "chain", "random")
+GOALS: dict[str, tuple[str, Callable[[Measured], float], bool]] = {
+    "fcfs": ("maximum latency, s", lambda m: m.most, False),
+    "highest_rate": ("mean latency, s", lambda m: m.mean, False),
+    "chain": ("tuples held, mean", lambda m: m.queued, False),
+    "queue_size": ("throughput, tuples/s", lambda m: m.throughput, True),
+}
+"""What each policy is for, and whether more of it is better."""
+NEAR = 1.1
+"""What is at most that many times the best is near it."""
+LONGEST = 0.02
+"""The share of worker time that scheduling tasks may take."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    queries: int
+    seconds: float
+    rounds: int
+    operators: Sequence[int]
+    periods: Sequence[float]
+    loads: Sequence[float]
+
+
+QUICK = Sizes(4, 1.0, 1, (40, 200), (0.05,), (0.0, 0.9))
+FULL = Sizes(10, 15.0, 3, (20, 100, 200, 400), (0.01, 0.05, 0.1, 0.5), (0.0, 0.3, 0.6, 0.9, 1.2))
+
+
+def run(quick: bool, console: Console) -> list[Result]:
+    """The three evaluations."""
+    sizes = QUICK if quick else FULL
+    cores = min(os.cpu_count() or 1, 2)
+    return [
+        *goals(sizes, cores, console),
+        *overheads(sizes, cores, console),
+        *multi_class(sizes, cores, console),
+    ]
+
+
+def engines(cores: int) -> dict[str, Callable[[], Engine]]:
+    return {"threads": lambda: Threads(cores), "simulated": lambda: Simulated(workers=cores)}
+
+
+# --- evaluation 1: each policy at its own goal ----------------------------------------------------------
+
+
+def bursty(queries: Sequence[Chain], share: float, cores: int, seconds: float, rows: int = 100) -> list[Load]:
+    """Bursts for all queries at one rate, so that together they are that share of what the cores can do."""
+    rate = share * cores / sum(query.seconds for query in queries)
+    return [(q, bursts(rate, rows, seconds, seed), rows) for seed, q in enumerate(queries)]
+
+
+def goals(sizes: Sizes, cores: int, console: Console) -> list[Result]:
+    """Five operators each, bursts, nine tenths of the cores' time."""
+    load = bursty(chains(sizes.queries, 5), 0.9, cores, sizes.seconds)
+    results: list[Result] = []
+    for engine, made in engines(cores).items():
+        found: dict[str, list[Measured]] = {policy: [] for policy in POLICIES}
+        for _ in range(sizes.rounds if engine == "threads" else 1):
+            for policy in POLICIES:
+                found[policy].append(measure(application(load), made(), policy))
+        table = Table(
+            title=f"{len(load)} chains of 5 operators, {cores} workers, {engine}", title_justify="left"
+        )
+        columns = (
+            "policy",
+            "tuples/s",
+            "mean latency, s",
+            "longest, s",
+            "waiting, mean",
+            "most",
+            "CPU s/1000",
+        )
+        for column in columns:
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        for policy, runs in found.items():
+            table.add_row(policy, *(f"{_middle(runs, figure):,.4g}" for figure in _FIGURES))
+        console.print(table)
+        results += _at_goals(found, engine)
+    return results
+
+
+_FIGURES: tuple[Callable[[Measured], float], ...] = (
+    lambda m: m.throughput,
+    lambda m: m.mean,
+    lambda m: m.most,
+    lambda m: m.queued,
+    lambda m: m.queued_most,
+    lambda m: m.cpu,
+)
+
+
+def _middle(runs: Sequence[Measured], figure: Callable[[Measured], float]) -> float:
+    found = sorted(figure(m) for m in runs)
+    return found[len(found) // 2]
+
+
+def _at_goals(found: dict[str, list[Measured]], engine: str) -> list[Result]:
+    results = []
+    for policy, (goal, figure, more) in GOALS.items():
+        own = _middle(found[policy], figure)
+        others = {other: _middle(runs, figure) for other, runs in found.items() if other != policy}
+        best = (max if more else min)(others, key=others.__getitem__)
+        near = own * NEAR >= others[best] if more else own <= NEAR * others[best]
+        dedicated = others["thread_per_box"]
+        better = own >= dedicated if more else own <= dedicated
+        results.append(
+            Result(
+                f"haren, {policy}, {engine}",
+                f"{PAPER} 1",
+                f"best or near best at its goal: {goal}; best of the others: {best}",
+                own,
+                others[best],
+                near,
+            )
+        )
+        results.append(
+            Result(
+                f"haren, {policy} against threads, {engine}",
+                f"{PAPER} 1",
+                f"better than dedicated threads: {goal}",
+                own,
+                dedicated,
+                better,
+            )
+        )
+    return results
+
+
+# --- evaluation 2: what scheduling costs ----------------------------------------------------------------
+
+
+def overheads(sizes: Sizes, cores: int, console: Console) -> list[Result]:
+    """The share of the workers' time in scheduling tasks, waiting included, by period and operators."""
+    table = Table(title="share of worker time in scheduling tasks, threads", title_justify="left")
+    table.add_column("operators", justify="right")
+    for period in sizes.periods:
+        table.add_column(f"period {period * 1e3:g} ms", justify="right")
+    results = []
+    for operators in sizes.operators:
+        cells = []
+        for period in sizes.periods:
+            load = bursty(chains(max(operators // 5, 1), 5), 0.9, cores, max(sizes.seconds / 2, 1.0), rows=20)
+            report = measure(
+                application(load), Threads(cores), policies.haren(prioritize="highest_rate", period=period)
+            ).report
+            share = report.overhead.rescheduling / (report.workers * report.seconds)
+            cells.append(f"{share:.2%}")
+            if (operators, period) == (200, 0.05):
+                results.append(
+                    Result(
+                        "haren, scheduling tasks",
+                        f"{PAPER} 2",
+                        "share of worker time, waiting included, with 200 operators every 50 ms",
+                        share,
+                        LONGEST,
+                        share < LONGEST,
+                    )
+                )
+        table.add_row(f"{operators}", *cells)
+    console.print(table)
+    return results
+
+
+# --- evaluation 3: classes ------------------------------------------------------------------------------
+
+
+def multi_class(sizes: Sizes, cores: int, console: Console) -> list[Result]:
+    """Three queries of the high class at a tenth of the cores' time, ten of the low one with ever more."""
+    high = chains(3, 3, seed=1, query_class=1, name="high")
+    low = chains(10, 5, seed=2, name="low")
+    results = []
+    for engine, made in engines(cores).items():
+        table = Table(title=f"three high, ten low queries, {engine}", title_justify="left")
+        for column in ("low load", "high p99, s", "bound, s", "low p99, s"):
+            table.add_column(column, justify="right")
+        unloaded, worst = 0.0, (0.0, 1.0)
+        for share in sizes.loads:
+            load = bursty(high, 0.1, cores, sizes.seconds, rows=10)
+            load += bursty(low, share, cores, sizes.seconds, rows=50) if share else []
+            report = measure(application(load), made(), "multi_class").report
+            found = _p99(report, "high")
+            unloaded = unloaded or found
+            bound = unloaded + _longest_call(report, "low")
+            if share:
+                worst = max(worst, (found, bound), key=lambda pair: pair[0] / pair[1])
+            table.add_row(
+                f"{share:.0%}", f"{found:.4f}", f"{bound:.4f}", f"{_p99(report, 'low'):.4f}" if share else "-"
+            )
+        console.print(table)
+        results.append(
+            Result(
+                f"haren, multi-class, {engine}",
+                f"{PAPER} 3",
+                "high class's p99 latency below its unloaded value plus the longest low call, s",
+                worst[0],
+                worst[1],
+                worst[0] <= worst[1],
+            )
+        )
+    return results
+
+
+def _p99(report: Report, name: str) -> float:
+    return max(q.latency.p99 for q in report.queries.values() if q.name.startswith(name) and q.tuples_out)
+
+
+def _longest_call(report: Report, name: str) -> float:
+    return max((call.end - call.start for call in report.trace if call.box.startswith(name)), default=0.0)

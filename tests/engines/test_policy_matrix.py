@@ -1,0 +1,129 @@
+"""Every shipped policy on every engine, over several graphs: the answers of serial execution, in order, with
+nobody starving; and policies that differ decide differently.
+"""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from serial import serial
+
+import headgate as hg
+from headgate import testing
+from headgate.scheduling.haren import FAVOUR, Haren
+
+Rows = list[dict[str, Any]]
+START = datetime(2024, 1, 1)
+
+
+def events(count: int, seed: int) -> Rows:
+    draw = np.random.default_rng(seed)
+    return [
+        {"k": int(draw.integers(0, 4)), "a": int(draw.integers(0, 100)), "ts": START + timedelta(seconds=i)}
+        for i in range(count)
+    ]
+
+
+def graphs(rows: int) -> tuple[hg.App, dict[str, Rows]]:
+    """A chain with state, a diamond, a shared box with three queries of two classes, and a join."""
+    app, found = hg.App("graphs"), {}
+
+    def leave(stream: Any, name: str, query_class: int = 0) -> None:
+        found[name] = []
+        stream.to(name, hg.to_list(found[name]), query_class=query_class)
+
+    one = app.source("one", testing.from_rows(events(rows, 1)))
+    other = app.source("other", testing.from_rows(events(rows // 2, 2)))
+    counted = one.filter("a < 80", name="keep").key_by("k").running("count(*) AS n", name="count")
+    leave(counted.universal(cost=1e-5, selectivity=0.7, name="half"), "chain", 1)
+    left = one.universal(cost=2e-5, selectivity=1.5, name="more")
+    right = one.with_columns("a + 1000 AS a", name="apart").filter("k > 0", name="some")
+    leave(left.union(right).universal(cost=1e-5, name="meet"), "diamond")
+    shared = other.universal(cost=1e-5, name="shared")
+    for number in range(3):
+        leave(shared.filter(f"k = {number}", name=f"only-{number}"), f"k{number}", number % 2)
+    pairs = one.key_by("k").join(other.key_by("k"), within="5 seconds", on="ts", name="join")
+    leave(pairs.select("k", "a", "a_right", name="sides"), "pairs")
+    windows = other.window(hg.tumbling("20 seconds", on="ts")).agg("count(*) AS n", name="windows")
+    leave(windows, "windows")
+    return app, found
+
+
+@pytest.mark.parametrize("policy", hg.policies.names())
+def test_every_policy_gives_the_answers_of_serial_execution(engine: hg.Engine, policy: str) -> None:
+    """Order included; and every box ran, so nobody was forgotten."""
+    small = policy == "tuple_at_a_time"
+    rows = 30 if small and engine.name == "spark" else 60 if small else 240
+    app, found = graphs(rows)
+    expected = serial(app.network)
+    report = app.run(engine, policy)
+    assert report.policy == policy
+    assert report.problems == []
+    for query, results in found.items():
+        assert results == expected[query], query
+    assert len(found["pairs"]) > 10
+    assert all(box.calls > 0 for box in report.boxes.values())
+
+
+BY_PRIORITY = [name for name in hg.policies.names() if isinstance(hg.policies.get(name), Haren)]
+
+
+@pytest.mark.parametrize("policy", BY_PRIORITY)
+def test_no_query_starves_when_there_is_twice_the_work_that_can_be_done(policy: str) -> None:
+    """Strict priorities for two thirds of a minute, in queues that nothing holds back.
+
+    With eight boxes whose calls take 16 ms at most, none waits longer than 1 + 8 * 0.016 * 202 seconds.
+    """
+    app = hg.App("too much")
+    found: dict[str, Rows] = {}
+    for number in range(4):
+        found[f"q{number}"] = []
+        bursts = [(i / 2, [{"a": j} for j in range(25)]) for i in range(80)]
+        source = app.source(f"s{number}", testing.Timed(bursts))
+        first = source.universal(cost=0.004 * (number + 1), selectivity=0.5, name=f"first-{number}")
+        first.universal(cost=0.002, name=f"second-{number}").to(
+            f"q{number}", hg.to_list(found[f"q{number}"]), query_class=number % 2
+        )
+    report = app.run(hg.Simulated(workers=1), policy, until=40.0)
+    bound = 1 + 8 * 0.016 * (1 / FAVOUR + 2)
+    assert report.overhead.scheduler == 0
+    for box in report.boxes:
+        times = [0.0, *(call.start for call in report.trace if call.box == box), 40.0]
+        longest = max(after - before for before, after in itertools.pairwise(times))
+        assert longest <= bound + 1, f"{box} waited {longest:.1f} s"
+    assert all(found.values())
+
+
+ALIKE = [{"mc", "ml", "mm", "auto_traversal"}, {"qos", "qos_bucketed"}]
+"""On chains with nothing waiting in the middle traversals are one; such goals have a bucket each."""
+
+
+def decisions(policy: str) -> list[tuple[int, str, int]]:
+    """Chains of varying cost and selectivity, and tuples that come in bursts, on two simulated workers."""
+    app = hg.App("decisions")
+    shapes = [(1.0, 0.9, 3.0), (2.0, 0.1, 1.0), (0.5, 1.0, 0.5), (3.0, 0.5, 0.2)]
+    for number, (cost, selectivity, tail) in enumerate(shapes):
+        bursts = [(0.05 * i * (number + 1), [{"a": j} for j in range(20)]) for i in range(6)]
+        stream = app.source(f"s{number}", testing.Timed(bursts, pa.schema([("a", pa.int64())])))
+        stream = stream.universal(cost=cost * 1e-3, selectivity=selectivity, name=f"first-{number}")
+        stream = stream.universal(cost=tail * 1e-3, selectivity=0.5, name=f"second-{number}")
+        stream.universal(cost=1e-3, name=f"third-{number}").to(
+            f"q{number}",
+            hg.to_list([]),
+            query_class=number % 2,
+            qos=hg.QoS([(0, 1), (0.1 * number + 0.1, 0)]),
+        )
+    report = app.run(hg.Simulated(workers=2, call_overhead=1e-4), policy)
+    return [(call.worker, call.box, call.tuples) for call in report.trace]
+
+
+def test_policies_that_differ_decide_differently() -> None:
+    traces = {policy: decisions(policy) for policy in hg.policies.names()}
+    for one, other in itertools.combinations(traces, 2):
+        if not any({one, other} <= alike for alike in ALIKE):
+            assert traces[one] != traces[other], f"{one} and {other} ran the same calls in the same order"

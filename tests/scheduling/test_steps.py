@@ -1,0 +1,178 @@
+"""What policies make of queries that compete where a plan costs something to start: steps, in virtual time.
+
+A small model of Spark: a queue is a range of a stream that never ends, a step takes its overhead and the
+seconds of its boxes, nothing interrupts it, and a query is in one step at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+import headgate as hg
+from headgate.scheduling import policies
+from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.interface import (
+    Changed,
+    Decision,
+    Event,
+    Finished,
+    Idle,
+    QueueState,
+    Run,
+    Spawned,
+    Started,
+)
+from headgate.scheduling.policies.priority import OLDEST_EVERY
+
+TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
+LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])
+QUERIES = 60
+COST = 0.001
+"""Seconds of a tuple in a query; without overhead, a load of 1 is what the workers can do."""
+OVERHEAD = 0.1
+BURST = 0.05
+LONGEST = 0.25
+"""Seconds of boxes in a step, whatever the policy says."""
+
+
+@dataclass
+class Steps:
+    """Runs a policy over queries of one box each, all of the same cost, every third tight."""
+
+    policy: str
+    load: float
+    seconds: float
+    workers: int = 2
+    queries: int = QUERIES
+    overhead: float = OVERHEAD
+    sizes: list[list[int]] = field(default_factory=list)
+    """Of every step, its queries."""
+    trains: dict[int, list[int]] = field(default_factory=dict)
+    worth: dict[int, float] = field(default_factory=dict)
+    answered: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> Steps:
+        self.rate = self.load * self.workers / (self.queries * COST)
+        self.goals = {f"q{n}": LOOSE if n % 3 else TIGHT for n in range(self.queries)}
+        entries = [BoxEntry(f"b{n}", 1, (), (), (f"q{n}",), fed_by=(0,)) for n in range(self.queries)]
+        self.catalog = Catalog(entries, self.goals)
+        self.catalog.plan_limit = LONGEST
+        self.chosen = policies.get(self.policy)
+        self.taken = [0] * self.queries
+        self.worth = dict.fromkeys(range(self.queries), 0.0)
+        self.answered = dict.fromkeys(range(self.queries), 0)
+        self.trains = {n: [] for n in range(self.queries)}
+        self.plans: dict[int, Run] = {}
+        self._carry_out(self.chosen.start(self.catalog, self.workers))
+        happens: list[tuple[float, int, int, list[tuple[int, int, int]]]] = [
+            (0.01 * worker, worker, worker, []) for worker in range(self.workers)
+        ]
+        number = self.workers
+        while happens and happens[0][0] < self.seconds:
+            now, _, worker, done = heapq.heappop(happens)
+            for box, low, high in done:
+                self._delivered(box, low, high, now)
+                rows = high - low
+                self._tell(Finished(now, worker, box, rows, rows, rows * COST, 0.0))
+            self._refresh(now)
+            self.plans.pop(worker, None)
+            self._tell(Idle(now, worker, self.overhead if done else 0.0))
+            step = self._begin(worker, now)
+            number += 1
+            busy = self.overhead + COST * sum(high - low for _, low, high in step) if step else BURST
+            heapq.heappush(happens, (now + busy, number, worker, step))
+        return self
+
+    def _arrived(self, now: float) -> int:
+        return int(int(now / BURST + 1e-9) * BURST * self.rate)
+
+    def _refresh(self, now: float) -> None:
+        for box in range(self.queries):
+            low, high = self.taken[box], self._arrived(now)
+            queue = QueueState(high - low, oldest=low / self.rate, mean=(low + high) / 2 / self.rate)
+            before = self.catalog.boxes[box].queue.tuples
+            if queue.tuples != before:
+                self._tell(Changed(now, box, queue) if before else Spawned(now, box, queue))
+
+    def _begin(self, worker: int, now: float) -> list[tuple[int, int, int]]:
+        run = self.plans.pop(worker, None)
+        if run is None:
+            return []
+        rows = {call.box: call.train.size(self.catalog.boxes[call.box]) for call in run.plan}
+        share = min(1.0, LONGEST / (COST * sum(rows.values())))
+        step = []
+        for box, count in rows.items():
+            low = self.taken[box]
+            high = self.taken[box] = low + max(1, int(count * share))
+            step.append((box, low, high))
+            self.trains[box].append(high - low)
+            left = QueueState(self._arrived(now) - high, oldest=high / self.rate, mean=high / self.rate)
+            self._tell(Started(now, worker, box, high - low, left))
+        self.sizes.append([box for box, _, _ in step])
+        return step
+
+    def _delivered(self, box: int, low: int, high: int, now: float) -> None:
+        goal = self.goals[f"q{box}"]
+        self.answered[box] += high - low
+        self.worth[box] += sum(goal.utility(now - tuple_ / self.rate) for tuple_ in range(low, high))
+
+    def _tell(self, event: Event) -> None:
+        self.catalog.apply(event)
+        self._carry_out(self.chosen.handle(event))
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Run):
+                self.plans[decision.worker] = decision
+
+    def utility(self, tight: bool) -> float:
+        """Mean over the queries; what arrived and was not answered by the end is worth nothing."""
+        arrived = self._arrived(self.seconds - 1.0)
+        own = [min(w / arrived, 1.0) for n, w in self.worth.items() if (n % 3 == 0) == tight]
+        return sum(own) / len(own)
+
+    def calls(self, tight: bool) -> float:
+        """Steps that a query is in, on average."""
+        own = [len(trains) for n, trains in self.trains.items() if (n % 3 == 0) == tight]
+        return sum(own) / len(own)
+
+    def train(self, tight: bool) -> float:
+        """Tuples of a train, on average."""
+        own = [rows for n, trains in self.trains.items() if (n % 3 == 0) == tight for rows in trains]
+        return sum(own) / len(own)
+
+
+def test_tight_queries_keep_their_utility_where_application_at_a_time_loses_it() -> None:
+    """Steps half full of overhead can do a load of 0.55 or so; beyond that, something has to wait."""
+    for load, loose in ((0.45, 0.99), (0.66, 0.8)):
+        by_worth, by_turns = Steps("qos", load, 20.0).run(), Steps("mc", load, 20.0).run()
+        assert by_worth.utility(tight=True) > 0.98
+        assert by_worth.utility(tight=False) > loose
+    assert by_turns.utility(tight=True) < 0.5
+    assert by_worth.calls(tight=True) > 4 * by_worth.calls(tight=False)
+    assert by_worth.train(tight=False) > 4 * by_worth.train(tight=True)
+    assert by_turns.calls(tight=True) == pytest.approx(by_turns.calls(tight=False), rel=0.2)
+
+
+def test_where_starting_a_step_takes_long_tight_trains_are_not_cut_with_the_loose_ones() -> None:
+    """Nobody can be in time then, but waiting loose queries must not make it worse for the tight ones."""
+    steps = Steps("qos", 0.5, 20.0, overhead=0.4).run()
+    assert steps.utility(tight=True) > 0.55
+    assert steps.train(tight=False) > 2 * steps.train(tight=True)
+
+
+@pytest.mark.parametrize("load", [0.7, 3.0])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_query_waits_longer_than_the_bound(load: float, workers: int) -> None:
+    """At 3 the tight ones alone are more than the workers can do, and always have something to lose."""
+    steps = Steps("qos", load, 60.0, workers=workers, queries=12).run()
+    bound = OLDEST_EVERY * steps.queries
+    assert len(steps.sizes) > 2 * bound
+    for query in range(steps.queries):
+        turns = [0, *(n for n, step in enumerate(steps.sizes, 1) if query in step), len(steps.sizes)]
+        assert max(later - turn for turn, later in pairwise(turns)) <= bound
