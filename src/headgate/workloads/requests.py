@@ -6,23 +6,37 @@ LAS, section 6.1.1).  Every request has a source, boxes and an output of its own
 
     app = requests.network(count=16, kind="sort_merge", rows=200_000)
     app.run("threads", "las")
+
+The five TPCx-BB queries over finite files are requests too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import headgate as hg
 from headgate.app import Stream
 from headgate.engines.sinks.base import Sink
 from headgate.errors import PipelineError, nearest
+from headgate.workloads.examples import load_example
 
 SCHEMA = pa.schema([("at", pa.timestamp("us")), ("key", pa.int64()), ("x", pa.int64()), ("y", pa.float64())])
 BATCH = 32_768
 KEYS = 64
+_READS = {
+    "q1": ("store_sales",),
+    "q2": ("web_clickstreams",),
+    "q3": ("web_clickstreams",),
+    "q4": ("web_clickstreams", "web_page"),
+    "q15": ("store_sales", "item"),
+}
+"""What each TPCx-BB query reads: a stream, and a table that it looks things up in."""
+TPCX_BB = tuple(_READS)
 WINDOWS = 8
 """Parts in which a sort–merge net sorts its input: it closes one after the other."""
 
@@ -57,6 +71,22 @@ def network(
         build = KINDS[kinds[number % len(kinds)] if kind == "mixed" else kind]
         sink = hg.to_function(_let_go) if to is None else to(f"r{number}")
         build(stream, size).to(f"r{number}", sink)
+    return app
+
+
+def queries(data: str | Path, count: int, names: Sequence[str] = TPCX_BB) -> hg.App:
+    """``count`` requests over the files that ``headgate generate tpcx-bb`` writes: its queries in turns.
+
+    Every request reads the files itself.  ``r0`` is the oldest; results are let go.
+    """
+    app = hg.App(f"{count}-tpcx-bb")
+    tables = {name: pq.read_table(f"{data}/{name}") for name in ("item", "web_page")}
+    for number in range(count):
+        name = names[number % len(names)]
+        read, *more = _READS[name]
+        stream = app.source(f"s{number}", hg.from_files(f"{data}/{read}", format="parquet"))
+        answers = getattr(load_example(f"tpcx_bb/{name}"), name)(stream, *(tables[table] for table in more))
+        answers.to(f"r{number}", hg.to_function(_let_go))
     return app
 
 
