@@ -135,7 +135,12 @@ class Memory:
 
     def sent(self, unit: Unit) -> None:
         """All of a unit's results are where they go."""
-        self._forget([packet for results in unit.results for packet in results])
+        packets = [packet for results in unit.results for packet in results if len(packet)]
+        if self.worker is not None:
+            for packet in packets:
+                if id(packet) not in self._made:
+                    self._unforeseen(packet)
+        self._forget(packets)
 
     def admitted(self, packets: Sequence[tuple[int, Packet]]) -> None:
         """Sources' packets are where they go."""
@@ -163,55 +168,59 @@ class Memory:
 
     def call(self, work: Work, seconds: float, now: float) -> float:
         """How long a call takes that computes for ``seconds``, with reading, writing, and waiting for it."""
-        own = self._read_inputs(work.live, work.worker) + self._touch_state(work.live, work.worker)
-        for results in work.results:
+        worker, taken = work.worker, self._take(work.live)
+        own = self._touch_state(work.live, worker)
+        rounds, begin = len(work.results), 0
+        for place, results in enumerate(work.results, 1):
+            # Packet by packet: what is read and what comes of it have to be in the caches at the same time.
+            end = len(taken) * place // rounds
+            own += self._read_all(worker, taken[begin:end])
             for port, packet in enumerate(results):
                 if not len(packet):
                     continue
                 if id(packet) in self._made:
                     # Two boxes have passed on the very same one: each has its own to write.
                     packet = results[port] = packet.with_markers(())
-                block = Block(packet.batch.nbytes, len(packet), self._place(work.worker))
+                block = Block(packet.batch.nbytes, len(packet), self._place(worker))
                 self._made[id(packet)] = (packet, block)
-                own += self._write(work.worker, block)
-        self._free_read()
+                own += self._write(worker, block)
+            self._free_read(taken[begin:end])
+            begin = end
+        own += self._read_all(worker, taken[begin:])
+        self._free_read(taken[begin:])
         return self._carried(seconds, own, now)
 
     def part(self, work: Work, seconds: float, now: float) -> float:
         """The same for one bucket's rows of a call that works on several."""
-        own = self._read_inputs(work.live, work.worker) + self._owed
+        taken = self._take(work.live)
+        own = self._read_all(work.worker, taken) + self._owed
+        self._free_read(taken)
         self._owed = 0.0
-        self._free_read()
         return self._carried(seconds, own, now)
 
-    _done: tuple[Block, ...] = ()
-    """What the call under way was the last to read."""
-
-    def _read_inputs(self, live: LiveBox, worker: int) -> float:
-        """Read what has been taken from a box's queue since the last time."""
-        seconds, done = 0.0, []
+    def _take(self, live: LiveBox) -> list[tuple[Block, int]]:
+        """The blocks taken from a box's queue since the last time, and how many rows of each."""
+        found: list[tuple[Block, int]] = []
         inbox, rows = live.inbox, self._rows[live.place]
         for arrow, queue in enumerate(self._queues[live.place]):
-            taken = rows[arrow] - (inbox.capacity - inbox.room(arrow))
-            rows[arrow] -= taken
-            while taken > 0 and queue:
+            left = inbox.capacity - inbox.room(arrow)
+            while rows[arrow] > left and queue:
                 block, there = queue.popleft()
-                if there > taken:
+                taken = min(there, rows[arrow] - left)
+                if taken < there:
                     queue.appendleft((block, there - taken))
-                    there = taken
-                taken -= there
-                seconds += self._read(worker, block, block.size * there // max(block.rows, 1))
-                block.unread -= there
-                if not block.unread:
-                    done.append(block)
-        self._done = tuple(done)
-        return seconds
+                rows[arrow] -= taken
+                found.append((block, taken))
+        return found
 
-    def _free_read(self) -> None:
-        # Only now: what is read and what comes of it have to be in the cache at the same time.
-        for block in self._done:
-            self._free(block)
-        self._done = ()
+    def _read_all(self, worker: int, taken: Sequence[tuple[Block, int]]) -> float:
+        return sum([self._read(worker, block, block.size * rows // block.rows) for block, rows in taken])
+
+    def _free_read(self, taken: Sequence[tuple[Block, int]]) -> None:
+        for block, rows in taken:
+            block.unread -= rows
+            if not block.unread:
+                self._free(block)
 
     def _touch_state(self, live: LiveBox, worker: int) -> float:
         """A box's state moves to the caches of whoever works in it: it is changed, so no other has it."""
