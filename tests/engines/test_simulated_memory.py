@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.engines import memory_model
 from headgate.engines import topology as machines
-from headgate.engines.simulated.memory import Block, Contents
+from headgate.engines.caches import Block, Contents
 from headgate.errors import PipelineError
 from headgate.scheduling.interface import Call, Decision, Plan, Wake
 from headgate.scheduling.pull import Pull

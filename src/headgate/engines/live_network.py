@@ -17,7 +17,7 @@ from headgate.scheduling.interface import QueueState
 from headgate.scheduling.states import Task
 
 if TYPE_CHECKING:
-    from headgate.engines.simulated.memory import Memory
+    from headgate.engines.caches import Memory
 
 NOBODY: frozenset[int] = frozenset()
 RING = 32

@@ -14,7 +14,7 @@
     link = 9.0
 
 A price is for what a core waits beyond computing on data in its first cache.  How a simulation uses them is
-in ``engines/simulated/memory.py``; the topology says which caches there are, and how many times dearer
+in ``engines/caches.py``; the topology says which caches there are, and how many times dearer
 another node's memory is.
 """
 

@@ -30,6 +30,7 @@ from headgate.engines.base import (
     packets,
     refuse_history,
 )
+from headgate.engines.caches import Memory
 from headgate.engines.clock import VirtualClock
 from headgate.engines.live import LiveOutput, Unit, Work
 from headgate.engines.memory_model import MemoryModel
@@ -38,7 +39,6 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
-from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
