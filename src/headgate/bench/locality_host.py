@@ -37,7 +37,7 @@ class Sizes:
     rows: int
     """Of pipelines; sorting takes a quarter of them for as long."""
     shop_rows: int
-    """In the files of each TPCx-BB stream, which sixteen requests read sixteen times."""
+    """In the files of each TPCx-BB stream; sixteen requests together read sixteen times as many."""
     sweep_rows: int
     sweep_rounds: int
 

@@ -37,6 +37,8 @@ _READS = {
 }
 """What each TPCx-BB query reads: a stream, and a table that it looks things up in."""
 TPCX_BB = tuple(_READS)
+LONG = 8
+"""Boxes of each chain of a parallel request."""
 WINDOWS = 8
 """Parts in which a sort–merge net sorts its input: it closes one after the other."""
 
@@ -53,12 +55,15 @@ def network(
     """An application of ``count`` requests, ``r0`` the oldest, each over that many rows.
 
     ``kind``: "pipeline", a chain of ``size`` boxes; "sort_merge", ``size`` sorting boxes with a tree of
-    merging ones; "mixed", both in turns.  ``to`` makes the sink of a request; by default results are let go.
+    merging ones; "mixed", both in turns.  Or over ``size`` parts of the rows, each read by itself:
+    "parallel", a chain for each; "merges", one chain of boxes that merge another part in, each.  ``to`` makes
+    the sink of a request; by default results are let go.
     """
-    if kind not in KINDS and kind != "mixed":
+    known = [*KINDS, *SCANS, "mixed"]
+    if kind not in known:
         raise PipelineError(
-            f"requests.network(kind={kind!r}): there is no such kind.{nearest(kind, KINDS)} "
-            f"There are: {', '.join(KINDS)}, mixed."
+            f"requests.network(kind={kind!r}): there is no such kind.{nearest(kind, known)} "
+            f"There are: {', '.join(known)}."
         )
     if min(count, rows, size) < 1:
         raise PipelineError(
@@ -67,10 +72,15 @@ def network(
     app = hg.App(f"{count}-{kind}")
     kinds = list(KINDS)
     for number in range(count):
-        stream = app.source(f"s{number}", hg.from_batches(batches(rows, seed + number)))
-        build = KINDS[kinds[number % len(kinds)] if kind == "mixed" else kind]
         sink = hg.to_function(_let_go) if to is None else to(f"r{number}")
-        build(stream, size).to(f"r{number}", sink)
+        if kind in SCANS:
+            parts = [batches(max(rows // size, 1), seed + number * size + part) for part in range(size)]
+            streams = [app.source(f"s{number}-{n}", hg.from_batches(part)) for n, part in enumerate(parts)]
+            made = SCANS[kind](streams)
+        else:
+            stream = app.source(f"s{number}", hg.from_batches(batches(rows, seed + number)))
+            made = KINDS[kinds[number % len(kinds)] if kind == "mixed" else kind](stream, size)
+        made.to(f"r{number}", sink)
     return app
 
 
@@ -136,6 +146,25 @@ def sort_merge(stream: Stream, size: int) -> Stream:
     return parts[0]
 
 
+def parallel(streams: Sequence[Stream]) -> Stream:
+    """Pipelines side by side, which leave no core without work."""
+    first, *others = [pipeline(stream, LONG) for stream in streams]
+    return first.union(*others) if others else first
+
+
+def merges(streams: Sequence[Stream]) -> Stream:
+    """A pipeline of boxes that take what the one before sends and what a box of their own scans, in order.
+
+    That is what a query of many merge joins is, such as Q2 of SP²Bench.  Every stage lets about half of its
+    rows pass, so that all have about as much to do.
+    """
+    first, *others = [stream.with_columns("y * 0.5 AS y") for stream in streams]
+    for stage, other in enumerate(others):
+        first = first.union(other).filter(f"(x + key + {stage}) % 2 = 0")
+    return first
+
+
+SCANS: dict[str, Callable[[Sequence[Stream]], Stream]] = {"parallel": parallel, "merges": merges}
 KINDS: dict[str, Callable[[Stream, int], Stream]] = {"pipeline": pipeline, "sort_merge": sort_merge}
 
 
