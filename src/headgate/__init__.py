@@ -11,6 +11,7 @@ Layers, each resting on the ones below it:
 
 from headgate.app import App, KeyedStream, Stream, WindowedStream
 from headgate.engines.base import Engine
+from headgate.engines.memory_model import MemoryModel
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.sinks import to_console, to_function, to_kafka, to_list, to_parquet, to_table
@@ -28,6 +29,7 @@ __all__ = [
     "Engine",
     "HeadgateError",
     "KeyedStream",
+    "MemoryModel",
     "QoS",
     "Report",
     "Simulated",

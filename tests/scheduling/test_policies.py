@@ -12,6 +12,7 @@ from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
+    ANYONE,
     Call,
     Changed,
     Event,
@@ -108,7 +109,8 @@ def test_last_in_pipeline_takes_the_box_furthest_from_the_sources_and_on() -> No
 @pytest.mark.parametrize("name", policies.names())
 def test_a_worker_that_finds_nothing_is_parked_and_woken(name: str) -> None:
     decisions = play(name, boxes(1), [Idle(0.0, 0), *born(0)])
-    assert [d for d in decisions if not isinstance(d, SetTimer)] == [Wake((0,))]
+    woken = ANYONE if policies.get(name).one_semaphore else 0
+    assert [d for d in decisions if not isinstance(d, SetTimer)] == [Wake((woken,))]
 
 
 def test_as_many_workers_are_woken_as_there_are_boxes_longest_parked_first() -> None:
@@ -137,16 +139,18 @@ def test_no_worker_sleeps_while_a_box_could_run(name: str, seed: int) -> None:
     workers = policy.workers(count, 2)
     queues = [0] * count
     to_come = [draw.randrange(1, 6) for _ in range(count)]
-    asking, working = list(range(workers)), []
+    asking, working, parked = list(range(workers)), [], []
     policy.start(catalog, workers, seed)
 
     def tell(event: Event) -> None:
         catalog.apply(event)
         for decision in policy.handle(event):
             if isinstance(decision, Wake):
-                asking.extend(decision.workers)
+                for worker in decision.workers:
+                    asking.append(parked.pop() if worker == ANYONE and parked else worker)
             else:
                 assert isinstance(decision, Run)
+                parked.remove(decision.worker)
                 assert begin(decision), "a plan for an idle worker begins with a box that can run"
 
     def begin(run: Run) -> bool:
@@ -174,7 +178,10 @@ def test_no_worker_sleeps_while_a_box_could_run(name: str, seed: int) -> None:
             queues[box] += 1
             tell(Spawned(0.0, box, QueueState(queues[box])))
         elif kind == "ask":
-            tell(Idle(0.0, asking.pop(draw.randrange(len(asking)))))
+            worker = asking.pop(draw.randrange(len(asking)))
+            if worker != ANYONE:  # whose task somebody who is awake will find
+                parked.append(worker)
+                tell(Idle(0.0, worker))
         else:
             worker, box, taken = working.pop(draw.randrange(len(working)))
             tell(Finished(0.0, worker, box, taken, 0, 0.1, 0.0))

@@ -104,9 +104,18 @@ class Attended:
 class Crew:
     """Worker threads, their mailboxes for plans, and the semaphores on which they sleep."""
 
-    def __init__(self, run: Attended, count: int, *, daemon: bool | None = None) -> None:
+    def __init__(
+        self, run: Attended, count: int, *, daemon: bool | None = None, one_semaphore: bool = False
+    ) -> None:
         self._plans: list[Plan | None] = [None] * count
         self._beds = [threading.Semaphore(0) for _ in range(count)]
+        self._passed: set[int] | None = None
+        """With one semaphore for all, its value is the number of tasks: workers that it has let pass."""
+        if one_semaphore:
+            self._beds = self._beds[:1] * count
+            self._passed = set()
+        self.semaphores = 0
+        """Operations on semaphores while the run was on."""
         self._asleep: set[int] = set()
         self._threads = [
             threading.Thread(
@@ -128,8 +137,15 @@ class Crew:
             if thread.ident is not None:
                 thread.join()
 
+    def sleep(self, worker: int, timeout: float | None = None) -> None:
+        """Until somebody wakes it, which is done under the lock, after it has parked: the permit waits."""
+        woken = self._beds[worker].acquire(timeout=timeout)
+        if woken and self._passed is not None:
+            self._passed.add(worker)
+
     def wake(self, worker: int) -> None:
         """Lock held."""
+        self.semaphores += 1
         self._asleep.discard(worker)
         self._beds[worker].release()
 
@@ -145,3 +161,8 @@ class Crew:
     def assign(self, worker: int, plan: Plan) -> None:
         """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
         self._plans[worker] = plan
+        if self._passed is not None:
+            if worker not in self._passed:
+                self.semaphores += 1
+                self._beds[worker].acquire(blocking=False)
+            self._passed.discard(worker)

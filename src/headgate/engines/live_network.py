@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from headgate.engines.inbox import Fifo, Inbox, Merge
 from headgate.engines.live import LiveBox, LiveOutput, Target, Times, Unit
@@ -14,6 +15,9 @@ from headgate.graph.packet import Marker, Packet
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import QueueState
 from headgate.scheduling.states import Task
+
+if TYPE_CHECKING:
+    from headgate.engines.caches import Memory
 
 NOBODY: frozenset[int] = frozenset()
 RING = 32
@@ -46,6 +50,8 @@ class LiveNetwork:
         self._queue_rows = queue_rows
         self.needs: frozenset[str] = frozenset()
         """Measurements that the policy uses and that cost something."""
+        self.memory: Memory | None = None
+        """In a simulation that knows caches and memory: it is told where packets go."""
         self.boxes = [self._box(place, box, lanes, prepare) for place, box in enumerate(network.boxes)]
         self.outputs = [
             LiveOutput(place, o, self._inbox((o.port,)), QueryReport(o.name, has_qos=o.qos is not None))
@@ -133,6 +139,7 @@ class LiveNetwork:
                     if isinstance(arrow.node, Source)
                 ]
             ),
+            request=self.network.requests[live.place],
             stated_selectivity=live.operator.selectivity,
             outlets=self.network.outlets[live.place],
             query_class=self.network.classes[live.place],
@@ -172,6 +179,8 @@ class LiveNetwork:
                             self.put(target, arrow, packet, times)
             if unit.markers:
                 self.forward(live, unit.markers)
+        if self.memory is not None:
+            self.memory.sent(unit)
         live.sent.append(unit)
 
     def forward(self, live: LiveBox, markers: tuple[Marker, ...]) -> None:
@@ -188,6 +197,7 @@ class LiveNetwork:
         if not len(packet):
             target.inbox.loose.extend(packet.markers)
             return
+        whole = packet
         if isinstance(target, LiveBox) and target.gate is not None and target.gate.shut:
             packet = target.gate.keep(packet, arrow)
             if not len(packet):
@@ -198,6 +208,8 @@ class LiveNetwork:
         elif "bytes" in self.needs and isinstance(target, LiveBox):
             target.entry.tuple_bytes = packet.batch.nbytes / len(packet)
         target.inbox.put(arrow, packet)
+        if self.memory is not None and isinstance(target, LiveBox):
+            self.memory.queued(target, arrow, whole, len(packet))
 
     def has_place(self, live: LiveBox) -> bool:
         """Whether a unit more would find its place among those that wait for earlier ones to leave."""

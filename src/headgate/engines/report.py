@@ -182,6 +182,23 @@ class Overhead:
         return self.worker + self.storage + self.scheduler
 
 
+@dataclass
+class Traffic:
+    """Where a simulation's workers found what they read, and put what they wrote."""
+
+    bytes: dict[str, int] = field(default_factory=dict)
+    """By place: "L1", "L2" …, "memory" of the own node, "remote" of another."""
+    seconds: float = 0.0
+    """Of the workers' time, what it cost them."""
+    waited: float = 0.0
+    """And what they waited beyond that, for memory or links that others kept busy."""
+    written_back: int = 0
+    """Bytes that caches had to give to memory to make room."""
+
+    def add(self, place: str, size: int) -> None:
+        self.bytes[place] = self.bytes.get(place, 0) + size
+
+
 class BoxCall(NamedTuple):
     """One box call of the trace."""
 
@@ -240,12 +257,16 @@ class Report:
     trace: Trace
     ring_full: int = 0
     """How often a result came too early for the ring in which results wait for earlier ones."""
+    semaphores: int = 0
+    """On threads: operations on the semaphores on which workers sleep."""
     packet_rows: int = 0
     """Rows of a packet, as it was last; on Spark there are none."""
     steps: int = 0
     """Spark jobs that were committed."""
     memory: Statistics | None = None
     """On threads: what was allocated for packets."""
+    traffic: Traffic | None = None
+    """In a simulation with a memory model: what went through caches and memory."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
     problems: list[str] = field(default_factory=list)

@@ -109,6 +109,7 @@ class Runtime(Scheduled):
             self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
+        self.catalog.packet_rows = packet_rows
         self._tells_arrivals = "arrivals" in policy.needs
         self._importance = tell_importance(network, self.catalog.boxes)
         self.catalog.topology = topology or flat(workers)
@@ -150,7 +151,8 @@ class Runtime(Scheduled):
                 self._fail_queries(self._queries_of_source(source), error, now)
         for box in touched.values():
             self._let_pass(box, outputs)
-        self._announce([(place, self.live.measure(box)) for place, box in touched.items()], now, None)
+        queues = [(place, self.live.measure(box)) for place, box in touched.items()]
+        self._announce(queues, now, None, told=False)
         for live in self.live.merging:
             self._check_merge(live, now, None)
         for output in self.outputs:
@@ -175,7 +177,7 @@ class Runtime(Scheduled):
 
     def set_packet_rows(self, rows: int) -> None:
         """From now on; queues keep holding about as many packets."""
-        self._packet_rows = self.admission.packet_rows = rows
+        self._packet_rows = self.admission.packet_rows = self.catalog.packet_rows = rows
         self.live.resize(rows, QUEUE_PACKETS * rows)
 
     # --- calls --------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class Runtime(Scheduled):
         more = live.task.begin(queue.tuples > 0)
         self.tell(Started(now, worker, live.place, work.tuples, queue))
         if more:
-            self.tell(Spawned(now, live.place, queue, immediate=False, worker=worker))
+            self._born(live.place, queue, now, worker, immediate=False)
         return work
 
     def _take(self, live: LiveBox, rows: int, now: float) -> list[Round]:
@@ -232,8 +234,10 @@ class Runtime(Scheduled):
 
     def _pays(self, live: LiveBox, entry: BoxEntry) -> bool:
         """Whether more workers inside a keyed box gain more than splitting its packets costs."""
-        if self.workers == 1 or self.letters is not None or self._split is not None:
-            return self.workers > 1 and self.letters is None and bool(self._split)
+        if self.workers == 1 or self.letters is not None or self.policy.one_lane:
+            return False
+        if self._split is not None:
+            return self._split
         if live.operator.slow and _GIL:
             return False  # one worker at a time holds the interpreter, however many are inside
         if entry.stated_cost is not None:
@@ -406,7 +410,7 @@ class Runtime(Scheduled):
     def settle(self, live: LiveBox, worker: int, now: float) -> list[LiveOutput]:
         """While a call goes on: tell of what has left its box, and of what others could do in it."""
         outputs: dict[int, LiveOutput] = {}
-        self._announce(self._settle(live, now, outputs), now, None)
+        self._announce(self._settle(live, now, outputs), now, worker, told=False)
         self._recheck(live, now, worker)
         self._check_merges(live, now, worker, outputs)
         return list(outputs.values())
@@ -463,9 +467,9 @@ class Runtime(Scheduled):
                 queues,
             )
         )
-        self._announce(queues, now, work.worker)
+        self._announce(queues, now, work.worker, told=True)
         if more and not live.removed:
-            self.tell(Spawned(now, live.place, self.live.measure(live), immediate=False, worker=work.worker))
+            self._born(live.place, self.live.measure(live), now, work.worker, immediate=False)
         else:
             self._recheck(live, now, work.worker)
         self._check_merges(live, now, work.worker, outputs)
@@ -477,7 +481,7 @@ class Runtime(Scheduled):
         queue = self.live.measure(live)
         if queue.tuples != self.catalog.boxes[live.place].queue.tuples:
             if queue.tuples and live.task.arrive():
-                self.tell(Spawned(now, live.place, queue, True, worker))
+                self._born(live.place, queue, now, worker, immediate=False)
             else:
                 self.tell(Changed(now, live.place, queue))
 
@@ -487,20 +491,29 @@ class Runtime(Scheduled):
         for place in live.merging_outputs:
             outputs[place] = self.outputs[place]
 
-    def _announce(self, queues: Sequence[tuple[int, QueueState]], now: float, worker: int | None) -> None:
+    def _announce(
+        self, queues: Sequence[tuple[int, QueueState]], now: float, worker: int | None, *, told: bool
+    ) -> None:
         """Tell of boxes that had nothing to do and now have; of others' longer queues if no call told it."""
         for place, queue in queues:
             if queue.tuples and self.boxes[place].task.arrive():
-                self.tell(Spawned(now, place, queue, True, worker))
-            elif worker is None:
+                self._born(place, queue, now, worker)
+            elif not told:
                 self.tell(Changed(now, place, queue))
+
+    def _born(
+        self, place: int, queue: QueueState, now: float, worker: int | None, immediate: bool = True
+    ) -> None:
+        """Tell of a task; it is immediate only if a worker has sent the packet, which may be in its cache."""
+        immediate = immediate and worker is not None
+        self.tell(Spawned(now, place, queue, immediate, worker, self.catalog.boxes[place].request))
 
     def _check_merge(self, live: LiveBox, now: float, worker: int | None) -> None:
         if live.inbox.rows and not live.removed:
             queue = self.live.measure(live)
             if queue.tuples != self.catalog.boxes[live.place].queue.tuples:
                 if live.task.arrive():
-                    self.tell(Spawned(now, live.place, queue, True, worker))
+                    self._born(live.place, queue, now, worker)
                 else:
                     self.tell(Changed(now, live.place, queue))
 
@@ -531,7 +544,7 @@ class Runtime(Scheduled):
                 continue
             live.end_due = True
             if live.task.arrive():
-                self.tell(Spawned(now, live.place, QueueState(1), False))
+                self._born(live.place, QueueState(1), now, None)
             else:
                 self.tell(Changed(now, live.place, QueueState(1)))
         for live in self.live.merging:

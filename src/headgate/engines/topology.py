@@ -22,7 +22,8 @@ _UNITS = {"K": KIB, "M": MIB, "G": 1 << 30}
 def names() -> list[str]:
     """The names that ``topology=`` takes."""
     shipped = resources.files("headgate.engines") / "topologies"
-    return [HOST, *sorted(p.name.removesuffix(".topology") for p in shipped.iterdir() if "." in p.name)]
+    described = (p.name for p in shipped.iterdir() if p.name.endswith(".topology"))
+    return [HOST, *sorted(name.removesuffix(".topology") for name in described)]
 
 
 def get(topology: str | Path | Topology) -> Topology:

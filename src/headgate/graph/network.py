@@ -193,6 +193,12 @@ class Network:
         return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]
 
     @cached_property
+    def requests(self) -> list[int]:
+        """For every box, the number of the oldest query that needs it, in the order of declaration."""
+        numbers = {output.name: number for number, output in enumerate(self.outputs)}
+        return [min((numbers[query] for query in queries), default=0) for queries in self.queries_of]
+
+    @cached_property
     def classes(self) -> list[int]:
         """For every box, the highest class of the queries that it works for."""
         of = {output.name: output.query_class for output in self.outputs}

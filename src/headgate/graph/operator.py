@@ -39,6 +39,8 @@ class State:
 
     late: int = 0
     """Rows that came after their window had closed."""
+    nbytes: int = 0
+    """Bytes that a call touches, where they are known: a simulation with a memory model charges for them."""
 
     def snapshot(self) -> pa.Table:
         raise NotImplementedError

@@ -19,6 +19,8 @@ class Around(Policy):
         self.name = policy.name if name is None else f"{name}({policy.name})"
         self.pins = policy.pins
         self.assigns = policy.assigns
+        self.one_lane = policy.one_lane
+        self.one_semaphore = policy.one_semaphore
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -53,6 +53,8 @@ class BoxEntry:
     stated_cost: float | None = None
     fed_by: tuple[int, ...] = ()
     """For every arrow that comes from a source, which one."""
+    request: int = 0
+    """The oldest request (query) that needs it; requests are numbered in the order in which they came."""
     importance: bool | None = None
     """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
     tuple_bytes: float = 1.0
@@ -153,6 +155,8 @@ class Catalog:
         """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
         self.plan_overhead = 0.0
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        self.packet_rows = 0
+        """Rows of a packet, where the engine cuts any: what travels between boxes at once."""
         self.plan_limit = math.inf
         """Seconds of calls beyond which the engine cuts every train of a plan alike."""
         self.topology: Topology | None = None

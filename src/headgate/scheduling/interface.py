@@ -142,6 +142,9 @@ class Call:
 
 Plan = tuple[Call, ...]
 
+ANYONE = -1
+"""A worker, whoever it be."""
+
 
 @dataclass(slots=True)
 class Run:
@@ -153,7 +156,10 @@ class Run:
 
 @dataclass(slots=True)
 class Wake:
-    """Wake these parked workers; each will ask for work."""
+    """Wake these parked workers; each will ask for work.
+
+    A policy with ``one_semaphore`` wakes ``ANYONE``: whoever sleeps, or will be the next to find nothing.
+    """
 
     workers: tuple[int, ...]
 
@@ -221,6 +227,10 @@ class Policy:
     rescheduled."""
     pins = False
     """Whether workers stay on the cores of their groups (``catalog.topology``)."""
+    one_lane = False
+    """Whether it never puts a second worker into a box, so that keyed boxes need not be split for more."""
+    one_semaphore = False
+    """Whether all workers sleep on one semaphore, raised for every task and lowered for every plan."""
     assigns = False
     """It says which worker runs which box, so all of its workers must work."""
     problems: Sequence[str] = ()

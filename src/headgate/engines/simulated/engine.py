@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from headgate.engines import memory_model
 from headgate.engines import topology as machines
 from headgate.engines.base import (
     Engine,
@@ -29,8 +30,10 @@ from headgate.engines.base import (
     packets,
     refuse_history,
 )
+from headgate.engines.caches import Memory
 from headgate.engines.clock import VirtualClock
 from headgate.engines.live import LiveOutput, Unit, Work
+from headgate.engines.memory_model import MemoryModel
 from headgate.engines.ordered import reordering
 from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
@@ -42,7 +45,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.scheduling.interface import Phase, Plan, Policy
+from headgate.scheduling.interface import ANYONE, Phase, Plan, Policy
 from headgate.scheduling.topology import Topology
 
 PROGRESS_EVERY = 5000
@@ -64,6 +67,10 @@ class Simulated(Engine):
     every plan, or what a function of the policy says, which it calls once a plan is made.
     ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
     (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
+    ``memory`` is what its caches and memory cost (``hg.MemoryModel``, a file as ``headgate calibrate`` writes
+    one, or the name of one of the papers' machines; True: that of the topology): calls then also read their
+    packets from where they are and write their results, and ``report.traffic`` tells of it.  None: memory
+    costs nothing.
     ``reschedule_cost`` is the seconds per box and phase of a scheduling task, which workers share where the
     policy lets them.
     """
@@ -74,6 +81,7 @@ class Simulated(Engine):
         self,
         *,
         topology: str | Path | Topology | None = None,
+        memory: str | Path | MemoryModel | bool | None = None,
         workers: int | None = None,
         call_overhead: float = 0.0,
         seed: int = 0,
@@ -110,6 +118,7 @@ class Simulated(Engine):
             )
         self.reorder, self.partitioning, self.buckets, self.split = reorder, partitioning, buckets, split
         self.topology = None if topology is None else machines.get(topology)
+        self.memory = memory_model.get(memory, self.topology) if memory else None
         self.workers = workers
         self.call_overhead = call_overhead
         self.seed = seed
@@ -214,6 +223,10 @@ class SimulatedRun:
             topology=machine,
             prepare=_without_spinning,
         )
+        self.memory: Memory | None = None
+        if machine is not None and engine.memory is not None:
+            self.memory = Memory(engine.memory, machine, self.runtime.catalog.cores, self.runtime.boxes)
+            self.runtime.live.memory = self.memory
         self._doors: dict[int, _Door] = {}
         """By box, where passing results on takes time."""
         if engine.send_cost:
@@ -227,6 +240,11 @@ class SimulatedRun:
     # --- what the runtime asks for ------------------------------------------------------------------
 
     def wake(self, worker: int) -> None:
+        if worker == ANYONE:
+            if not self.meetings.asleep:
+                return  # whoever asks next finds the task
+            worker = next(iter(self.meetings.asleep))
+            del self.meetings.asleep[worker]
         self.at(self.clock.now(), lambda: self._ask(worker))
 
     def assign(self, worker: int, plan: Plan) -> None:
@@ -282,6 +300,8 @@ class SimulatedRun:
         report.overhead.idle = max(
             0.0, self.cores.count * report.seconds - report.busy - report.overhead.total
         )
+        if self.memory is not None:
+            report.traffic = copy.deepcopy(self.memory.traffic)
         return report
 
     def _feed_soon(self, when: float) -> None:
@@ -300,6 +320,8 @@ class SimulatedRun:
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
             return
         self._drain(runtime.admit(found, now))
+        if self.memory is not None:
+            self.memory.admitted(found)
         self._feed_soon(now)
 
     def _ask(self, worker: int) -> None:
@@ -339,6 +361,9 @@ class SimulatedRun:
         runtime.execute(work)
         cost = self._cost(work)
         work.seconds = cost * work.tuples
+        if self.memory is not None:
+            work.seconds = self.memory.call(work, work.seconds, self.clock.now())
+            cost = work.seconds / max(work.tuples, 1)
         work.overhead = overhead
         runtime.overhead.worker += overhead
 
@@ -419,22 +444,32 @@ class SimulatedRun:
         runtime, overhead, cost = self.runtime, self.engine.call_overhead, self._cost(work)
         runtime.split(work)
         parts = runtime.consume(work)
+        computing = 0.0
 
         def step() -> None:
+            if self.memory is not None:
+                self.memory.worker = work.worker  # what leaves now is what its parts have become
             rows = next(parts, None)
+            if self.memory is not None:
+                self.memory.worker = None
             work.ended = self.clock.now()
             self._drain(runtime.settle(work.live, work.worker, work.ended))
             self._pass_on(work, partial(go_on, rows))
 
         def go_on(rows: int | None) -> None:
+            nonlocal computing
             if rows is None:
-                work.seconds = cost * work.tuples
+                work.seconds = computing
                 self._over(work, then)
                 return
             work.overhead += self.clock.now() - work.ended
             work.overhead += overhead
             runtime.overhead.worker += overhead
-            self.cores.run(work.worker, overhead + cost * rows, step)
+            seconds = cost * rows
+            if self.memory is not None:
+                seconds = self.memory.part(work, seconds, self.clock.now())
+            computing += seconds
+            self.cores.run(work.worker, overhead + seconds, step)
 
         step()
 

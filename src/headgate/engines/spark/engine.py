@@ -181,7 +181,7 @@ class _Run(Attended):
             if node.output is not None
         }
         self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
-        self.workers = Workers(self, workers)
+        self.workers = Workers(self, workers, policy.one_semaphore)
         with self.lock:  # a policy may set timers when it starts
             self.runtime = SparkRuntime(
                 self.nodes,

@@ -75,6 +75,7 @@ class Planner(Waiting):
             node.queries,
             node.operator.cost if node.operator is not None else None,
             tuple([feed.place for feed in node.feeds if feed.source]),
+            request=network.requests[node.place],
             stated_selectivity=node.operator.selectivity if node.operator is not None else None,
             tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,
             outlets=network.outlets[node.place],

@@ -88,8 +88,8 @@ class SparkRuntime(Planner, Scheduled):
 
     # --- events -------------------------------------------------------------------------------------
 
-    def refresh(self, now: float) -> None:
-        """Tell of queues that have changed: tuples were admitted, or a step has left some."""
+    def refresh(self, now: float, worker: int | None = None) -> None:
+        """Tell of queues that have changed: tuples were admitted, or a worker's step has left some."""
         if self._tells_arrivals:
             self._tell_arrivals(now)
         for node in self.nodes.boxes:
@@ -98,7 +98,9 @@ class SparkRuntime(Planner, Scheduled):
             if queue.tuples == before.tuples and queue.full == before.full:
                 continue
             if queue.tuples and not before.tuples:
-                self.tell(Spawned(now, node.place, queue))
+                entry = self.catalog.boxes[node.place]
+                sent = worker is not None and not entry.fed_by
+                self.tell(Spawned(now, node.place, queue, sent, worker, entry.request))
             else:
                 self.tell(Changed(now, node.place, queue))
 
@@ -238,7 +240,7 @@ class SparkRuntime(Planner, Scheduled):
             start = end
             self.tell(Finished(now, step.worker, place, cost.tuples_in, cost.tuples_out, cost.seconds, 0.0))
         self.settle()
-        self.refresh(now)
+        self.refresh(now, step.worker)
 
     def abandon(self, step: Step, now: float) -> None:
         """A step did not work: everything it took waits again, and steps that built on it are void."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Workers(Crew):
     """The threads of a run; they die with the program, since a job may hang."""
 
-    def __init__(self, run: _Run, count: int) -> None:
-        super().__init__(run, count, daemon=True)
+    def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
+        super().__init__(run, count, daemon=True, one_semaphore=one_semaphore)
         self._run = run
 
     def admitted(self) -> None:
@@ -66,8 +66,7 @@ class Workers(Crew):
             if step is not None:
                 overhead = self._perform(worker, step)
                 continue
-            # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
-            self._beds[worker].acquire(timeout=None if plan is None else 0.05)
+            self.sleep(worker, timeout=None if plan is None else 0.05)
             with run.lock:
                 self._asleep.discard(worker)
 

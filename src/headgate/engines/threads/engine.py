@@ -136,7 +136,7 @@ class _Run(Attended):
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
         self._draining: dict[int, threading.Lock] = {}
-        self.workers = Workers(self, workers)
+        self.workers = Workers(self, workers, policy.one_semaphore)
         policy, packet_rows = packets(policy, engine.packet_rows)
         with self.lock:  # a policy may set timers when it starts
             self.runtime = Runtime(
@@ -184,7 +184,9 @@ class _Run(Attended):
         return self.clock.now()
 
     def report(self, seconds: float) -> Report:
-        return self.runtime.report("threads", seconds)
+        report = self.runtime.report("threads", seconds)
+        report.semaphores = self.workers.semaphores
+        return report
 
     def stop(self) -> None:
         super().stop()

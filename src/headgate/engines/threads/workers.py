@@ -22,8 +22,8 @@ RETRY = 50e-6
 class Workers(Crew):
     """The threads of a run."""
 
-    def __init__(self, run: _Run, count: int) -> None:
-        super().__init__(run, count)
+    def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
+        super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
 
     def _loop(self, worker: int) -> None:
@@ -56,6 +56,7 @@ class Workers(Crew):
                 work, parked = (None, False) if stopping or meeting else self._next(worker)
                 if parked:
                     self._asleep.add(worker)
+                    self.semaphores += 1
                 run.made_room()
                 left = now()
                 overhead.storage += left - entered - (overhead.scheduler - decided)
@@ -74,8 +75,7 @@ class Workers(Crew):
                 self._execute(work)
                 asked = now()
             elif parked:
-                # Whoever wakes this worker does so under the lock, after it has parked: the permit waits.
-                self._beds[worker].acquire()
+                self.sleep(worker)
                 idle = -asked + (asked := now())
 
     def _pin(self, worker: int) -> None:

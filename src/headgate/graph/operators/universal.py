@@ -72,6 +72,10 @@ class UniversalState(State):
         self.buffers = np.zeros((0, operator.state_bytes), dtype=np.uint8)
         self._touched: Touched | None = None
 
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return len(self.index) * self._operator.state_bytes
+
     def touch(self, packet: Packet) -> None:
         """Change every byte of the buffers of this packet's keys."""
         slots = np.unique(self._slots([packet.batch.column(k) for k in self._operator.keys], len(packet)))

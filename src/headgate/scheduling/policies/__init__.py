@@ -13,6 +13,7 @@ from headgate.scheduling.haren import PERIOD as SCHEDULING_PERIOD
 from headgate.scheduling.haren import Haren
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.policies.application import AutoTraversal, MinCost, MinLatency, MinMemory
+from headgate.scheduling.policies.bobox import Bobox, BoboxBaseline
 from headgate.scheduling.policies.bucketed import BucketedPriorityTuple
 from headgate.scheduling.policies.by_priority import (
     Chain,
@@ -22,6 +23,7 @@ from headgate.scheduling.policies.by_priority import (
     QueueSize,
     Random,
 )
+from headgate.scheduling.policies.las import Las, Nls
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.policies.priority import PriorityTuple
@@ -85,6 +87,10 @@ _POLICIES: dict[str, Callable[..., Policy]] = {
         Chain,
         Random,
         MultiClass,
+        Bobox,
+        BoboxBaseline,
+        Las,
+        Nls,
     )
 }
 

@@ -1,0 +1,44 @@
+"""Task scheduling that knows caches and memory nodes: on this machine, and on the papers' in simulation.
+
+On the host everything that is compared runs in interleaved pairs.  What needs other machines runs in virtual
+time with their memory models.  The allocator has a benchmark of its own, of which this one shows the short
+form (``headgate bench allocator`` is the long one).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from headgate.bench import allocator, locality_host, locality_machines
+from headgate.bench.paired import PAIRS
+from headgate.bench.result import Result
+from headgate.workloads import tpcx_bb
+
+QUICK = locality_host.Sizes(pairs=3, rows=80_000, shop_rows=3_000, sweep_rows=200_000, sweep_rounds=1)
+FULL = locality_host.Sizes(
+    pairs=PAIRS, rows=1_600_000, shop_rows=40_000, sweep_rows=2_000_000, sweep_rounds=5
+)
+QUICK_MACHINES = locality_machines.Sizes(alone=16, each=4, sorting=4, computing=(1e-9,))
+FULL_MACHINES = locality_machines.Sizes(alone=64, each=16, sorting=12, computing=locality_machines.COMPUTING)
+
+
+def run(quick: bool, console: Console) -> list[Result]:
+    """The host, the papers' machines, and the allocator."""
+    sizes, machines = (QUICK, QUICK_MACHINES) if quick else (FULL, FULL_MACHINES)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        console.print(f"generating {2 * sizes.shop_rows:,} clicks and sales …")
+        data = tpcx_bb.generate(Path(folder), sizes.shop_rows, seed=1)
+        results = locality_host.contests(sizes, data, console)
+    results += locality_host.packet_sizes(sizes, console)
+    results += locality_machines.las(machines, console)
+    results += locality_machines.bobox(machines, console)
+    results += locality_machines.remote(machines, console)
+    results += locality_machines.packet_sizes(machines, console)
+    if quick:
+        console.print("the allocator: headgate bench allocator")
+        return results
+    console.rule("allocator, in short; in full: headgate bench allocator")
+    return results + allocator.run(True, console)

@@ -1,0 +1,166 @@
+"""Whatever happens, a box that can run has its task, and nobody sleeps while one has nobody to take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from brain import Brain, entry
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.scheduling import policies
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.interface import Changed, Idle, QueueState, Run
+from headgate.scheduling.policies.bobox import Bobox
+from headgate.scheduling.policies.las import Las
+from headgate.scheduling.tasks import CountedTasks, TaskPolicy
+from headgate.scheduling.topology import Cache, Node, Topology, flat
+
+NAMES = ["bobox", "bobox_baseline", "las", "nls"]
+
+MACHINES: dict[str, Callable[[int], Topology]] = {
+    "flat": flat,
+    "pairs": lambda count: Topology(
+        "pairs",
+        (Node(0, tuple(range(count))),),
+        tuple(Cache(2, 1, tuple(range(c, min(c + 2, count)))) for c in range(0, count, 2)),
+    ),
+    "nodes": lambda count: Topology("nodes", tuple(Node(c, (c,)) for c in range(count))),
+    "pairs of nodes": lambda count: Topology(
+        "pairs-of-nodes",
+        tuple(Node(c, tuple(range(c, min(c + 2, count)))) for c in range(0, count, 2)),
+        tuple(Cache(3, 1, tuple(range(c, min(c + 2, count)))) for c in range(0, count, 2)),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Net:
+    """A loop-free graph of boxes, each fed by earlier ones or by a source."""
+
+    fed: tuple[tuple[int, ...], ...]
+    requests: tuple[int, ...]
+    lanes: tuple[int, ...]
+
+    def entries(self) -> list[BoxEntry]:
+        upstream = [tuple(sorted({up % place for up in ups if place})) for place, ups in enumerate(self.fed)]
+        return [
+            entry(
+                self.requests[place],
+                ups,
+                [down for down, others in enumerate(upstream) if place in others],
+                lanes=self.lanes[place],
+                fed_by=() if ups else (0,),
+            )
+            for place, ups in enumerate(upstream)
+        ]
+
+
+@st.composite
+def nets(draw: st.DrawFn) -> Net:
+    count = draw(st.integers(1, 7))
+    fed = st.lists(st.integers(0, 6), max_size=2).map(tuple)
+    return Net(
+        tuple(draw(st.lists(fed, min_size=count, max_size=count))),
+        tuple(draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))),
+        tuple(draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))),
+    )
+
+
+def check(table: Brain) -> None:
+    """After every event."""
+    policy, catalog = table.policy, table.catalog
+    assert isinstance(policy, TaskPolicy)
+    inside = {box for box, _ in table.working.values()}
+    can_run = {b for b in range(len(catalog.boxes)) if b not in inside and catalog.can_run(b)}
+    tasks = [task for task in policy.waiting if task is not None]
+    assert {task.box for task in tasks} == can_run, "a box that can run has its task, and no other has one"
+    for task in tasks:
+        assert task in task.queue
+    if isinstance(policy, CountedTasks):
+        parking = policy.parking
+        for pool, size in enumerate(parking.size):
+            members = [w for w, at in enumerate(parking.pool_of) if at == pool]
+            working = sum(worker in table.working for worker in members)
+            assert parking.tasks[pool] == working + sum(task.pool == pool for task in tasks)
+            assert parking.awake[pool] == size - sum(worker in table.asleep for worker in members)
+            assert parking.awake[pool] >= min(parking.tasks[pool], size), "a task more, and somebody sleeps"
+    elif isinstance(policy, Las):
+        for task in tasks:
+            for sleeper in table.asleep:
+                if reaches(policy, sleeper, task.box):
+                    assert any(task in policy._counts_on[worker] for worker in table.awake), (
+                        f"worker {sleeper} sleeps, box {task.box} waits, and nobody is on the way"
+                    )
+    else:
+        assert not tasks or table.awake or not table.asleep, "somebody sleeps, and nobody is on the way"
+
+
+def reaches(policy: Las, worker: int, box: int) -> bool:
+    """Whether the rules give a worker the task of a box when it is the last one."""
+    task = policy.waiting[box]
+    assert task is not None
+    near = [worker, *policy.mates[worker], *policy._strangers[worker]]
+    return not task.immediate or any(task in policy._immediate[other] for other in near)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), net=nets(), workers=st.integers(1, 5), machine=st.sampled_from(sorted(MACHINES)))
+def test_nothing_is_lost_whatever_happens(
+    name: str, data: st.DataObject, net: Net, workers: int, machine: str
+) -> None:
+    """Packets come, calls end, queues fill up and are emptied, timers ring; at the end all is worked off."""
+    entries = net.entries()
+    table = Brain(policies.get(name), entries, workers, MACHINES[machine](workers), packet_rows=2, room=3)
+    sources = [place for place, box in enumerate(entries) if box.fed_by]
+    for _ in range(data.draw(st.integers(5, 40))):
+        choices: list[tuple[str, int]] = [("ask", worker) for worker in table.awake]
+        choices += [("end", worker) for worker in table.working]
+        choices += [("come", box) for box in sources if table.queued[box] < table.room]
+        choices += [("empty", box) for box in range(len(entries)) if table.queued[box]][:1]
+        choices += [("ring", 0)] if table.timers else []
+        step(table, *data.draw(st.sampled_from(choices)), data.draw(st.integers(0, 3)))
+        check(table)
+    while table.awake or table.working:
+        kind, worker = ("ask", next(iter(table.awake))) if table.awake else ("end", next(iter(table.working)))
+        step(table, kind, worker, 1)
+        check(table)
+    assert not any(table.queued), "tuples wait, and everybody sleeps"
+
+
+def step(table: Brain, kind: str, at: int, makes: int) -> None:
+    if kind == "ask":
+        table.ask(at)
+    elif kind == "end":
+        box, _ = table.working[at]
+        table.finish(at, *table.catalog.boxes[box].downstream[:makes])
+    elif kind == "come":
+        table.arrive(at)
+    elif kind == "empty":
+        table.queued[at] = 0
+        table.tell(Changed(0.0, at, QueueState(0)))
+    else:
+        table.ring()
+
+
+def test_on_spark_a_plan_takes_along_what_its_results_reach_and_the_next_tasks() -> None:
+    """In the order of the rules, until there is as much to do as a plan costs to start."""
+    boxes = [entry(0, (), (1,)), entry(0, (0,)), entry(1), entry(2)]
+    for place, box in enumerate(boxes):
+        box.stated_cost = 0.1 * (place + 1)
+    table = Brain(Bobox(), boxes, 2)
+    table.catalog.plan_overhead = 0.5
+    table.arrive(3, 2, 0)
+    plan = plan_of(table)
+    assert plan == [0, 1, 2], "0.1 + 0.2 of the oldest request, and 0.3 of the next"
+    table.arrive(1)
+    assert table.policy.waiting[1] is None, "it is already given"  # type: ignore[attr-defined]
+
+
+def plan_of(table: Brain) -> list[int]:
+    [run] = table.policy.handle(Idle(0.0, 0))
+    assert isinstance(run, Run)
+    return [call.box for call in run.plan]
