@@ -10,7 +10,9 @@ Layers, each resting on the ones below it:
 """
 
 from headgate.app import App, KeyedStream, Stream, WindowedStream
+from headgate.app.running import Running
 from headgate.engines.base import Engine
+from headgate.engines.change import Change
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.sinks import to_console, to_function, to_kafka, to_list, to_parquet, to_table
@@ -25,11 +27,13 @@ from headgate.scheduling.features import feature
 
 __all__ = [
     "App",
+    "Change",
     "Engine",
     "HeadgateError",
     "KeyedStream",
     "QoS",
     "Report",
+    "Running",
     "Simulated",
     "Spark",
     "Stream",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,6 +148,16 @@ class Network:
         for output in outputs:
             visit(output.port)
         return Network(list(sources), list(boxes), list(outputs), name)
+
+    def joined(self, boxes: Sequence[Box], outputs: Sequence[Output]) -> Network:
+        """The network with boxes and queries more; those that there are keep their numbers."""
+        every = [*self.boxes, *boxes]
+        letters = self.dead_letter
+        if letters is not None:
+            letters = replace(letters, port=tuple(map(Arrow, every)))
+        made = Network(self.sources, every, [*self.outputs, *outputs], self.name, letters)
+        made.boxes, made.index = every, {box: place for place, box in enumerate(every)}
+        return made
 
     @staticmethod
     def _sorted(boxes: Sequence[Box]) -> list[Box]:

@@ -155,10 +155,25 @@ class Catalog:
         """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
         self.plan_limit = math.inf
         """Seconds of calls beyond which the engine cuts every train of a plan alike."""
+        self.since = 0.0
+        """When the policy that is in force took over."""
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()
         """By worker, the core of that machine that it is on, or whose group it is pinned to."""
+
+    def look_again(self, now: float, queues: Sequence[QueueState]) -> None:
+        """A policy takes over: all queues as they are, and all of it is news."""
+        self.since = now
+        for place, queue in enumerate(queues):
+            self._queue(place, queue)
+            self._refresh(place)
+        self.changed.update(dict.fromkeys(range(len(self.boxes))))
+
+    def add(self, entry: BoxEntry) -> None:
+        """A box more; those that feed it are there."""
+        self.boxes.append(entry)
+        self.is_ready.append(False)
 
     @property
     def ready(self) -> list[int]:

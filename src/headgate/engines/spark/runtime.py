@@ -74,10 +74,11 @@ class SparkRuntime(Planner, Scheduled):
             output = live.node.output
             assert output is not None
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
+        self.requested = workers
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
-        self._tells_arrivals = "arrivals" in policy.needs
+        self._tells_arrivals = False
         self._arrived = [own.rows for own in position.offsets.sources]
         for query in position.failed:
             self._mark(query)
@@ -85,6 +86,26 @@ class SparkRuntime(Planner, Scheduled):
 
     def measure_for(self, needs: frozenset[str]) -> None:
         self.latency = "latency" in needs or "head" in needs
+        self._tells_arrivals = "arrivals" in needs
+
+    # --- another policy, more or fewer workers ------------------------------------------------------
+
+    def measure_all(self) -> list[QueueState]:
+        self.latency = True
+        return [self.measure(node) for node in self.nodes.boxes]
+
+    def make_lanes(self, workers: int) -> None:
+        for node, entry in zip(self.nodes.boxes, self.catalog.boxes, strict=True):
+            entry.lanes = workers if self.nodes.overlaps[node.place] else 1
+
+    def open_gates(self) -> None:
+        for place in range(len(self.nodes.boxes)):
+            self.shedding.set(Shed(place, 0.0))
+
+    def spawn_all(self, now: float) -> None:
+        for place, entry in enumerate(self.catalog.boxes):
+            if entry.queue.tuples:
+                self.tell(Spawned(now, place, entry.queue))
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -351,7 +372,7 @@ class SparkRuntime(Planner, Scheduled):
             trace=self.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
-            problems=list(self.policy.problems),
+            problems=[*self.problems, *self.policy.problems],
         )
 
 
