@@ -205,7 +205,10 @@ class App:
         seed: int = 0,
         changes: Sequence[Change] = (),
     ) -> Running:
-        """Run the application meanwhile: ``with app.start("threads") as running: running.set(policy="qos")``."""
+        """Run the application meanwhile, and change it while it runs.
+
+        ``with app.start("threads") as running: running.set(policy="qos")``
+        """
         line = self._line(changes)
         return Running(self, line, lambda: self._run(line, engine, policy, workers, until, progress, seed))
 

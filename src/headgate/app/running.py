@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headgate.engines.change import Change, Line
@@ -63,15 +64,15 @@ class Running:
         change = Change(policy=policy, period=period, batch=batch, workers=workers)
         if (policy, period, batch, workers) == (None,) * 4:
             raise PipelineError("set(): say what to change: policy=, period=, batch= or workers=.")
-        self._line.runner.change(change)
+        self._line.change(change)
 
     def add(self, *names: str) -> None:
-        """Let queries join that the application was given since: ``stream.to("new", sink)``, ``add("new")``."""
-        self._line.runner.change(Change(add=names), self._app.outputs_named(names))
+        """Let queries join that the application was given since: ``stream.to("new", …)``, ``add("new")``."""
+        self._line.change(Change(add=names), self._app.outputs_named(names))
 
     def remove(self, *names: str) -> None:
         """Let queries go; what they have given stays."""
-        self._line.runner.change(Change(remove=names))
+        self._line.change(Change(remove=names))
 
     def report(self) -> Report:
         """What has happened so far."""
@@ -80,10 +81,8 @@ class Running:
     def stop(self) -> Report | None:
         """Stop it, as Ctrl-C would; what it did, or None if it failed, which ``wait`` raises."""
         if not self.over:
-            try:
+            with suppress(PipelineError):  # it has just ended by itself
                 self._line.runner.halt()
-            except PipelineError:  # it has just ended by itself
-                pass
         self._thread.join()
         return self._report
 

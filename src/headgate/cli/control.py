@@ -130,8 +130,8 @@ def set_something(
     value: Annotated[
         str,
         typer.Argument(
-            help="A policy's name; a time such as 50ms; a number of tuples or of workers; to add, a Python file "
-            "with an application; to remove, a query."
+            help="A policy's name; a time such as 50ms; a number of tuples or of workers; to add, a Python "
+            "file with an application; to remove, a query."
         ),
     ],
     app: AppName = None,

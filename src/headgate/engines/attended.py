@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from headgate.engines.base import Progress
-from headgate.engines.change import OVER, Change, Line
+from headgate.engines.change import OVER, SUCCEEDED, Change, Line
 from headgate.engines.control import Control, ControlError, Handler
 from headgate.engines.report import Report
 from headgate.engines.scheduled import Scheduled, TimerKey
@@ -110,7 +110,7 @@ class Attended:
         """Carry a change out, from any thread; raise if it cannot be."""
         with self.lock:
             if self.stopping or self.over.is_set():
-                raise PipelineError(OVER)
+                raise PipelineError(SUCCEEDED if self.succeeded else OVER)
             self._change(change, outputs)
             self.alarm.notify_all()
 

@@ -1,14 +1,15 @@
 """What changes while a run goes on (Haren's live change), and the line on which it is told of it.
 
 A change comes into force at once and as a whole, between two events: a call that is under way goes on and is
-told to the policy that is then in force, a plan or a scheduling task of the policy before is void, and nothing
-that is queued is touched.
+told to the policy that is then in force, a plan or a scheduling task of the policy before is void, and what
+is queued stays.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,18 +23,17 @@ from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
 
 OVER = "The run is over; there is nothing left to change."
-PATIENCE = 60.0
-"""Seconds to wait for a run to begin, which on Spark takes a session."""
+SUCCEEDED = "Queries are just being added or removed; try again in a moment."
 
 
 @dataclass(frozen=True)
 class Change:
     """What is to change; what is None stays.
 
-    ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period`` (as
-    ``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if there
-    is one.  ``add`` and ``remove`` name queries; one that is to be added is an application's that does not
-    run yet.
+    ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
+    (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
+    there is one.  ``add`` and ``remove`` name queries; one that is to be added is the application's, and does
+    not run yet.
     """
 
     at: float = 0.0
@@ -93,6 +93,11 @@ class Change:
 class Runner(Protocol):
     """A run, as far as others reach it while it goes on."""
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether another run goes on where this one stops."""
+        ...
+
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
 
@@ -120,7 +125,6 @@ class Line:
         """The queries that are planned to be added."""
         self._runner: Runner | None = None
         self._began = threading.Event()
-        self._over = False
 
     def outputs(self, change: Change) -> list[Output]:
         """The outputs that a planned change adds."""
@@ -132,14 +136,23 @@ class Line:
 
     def detach(self, *, for_good: bool = True) -> None:
         """The run is over, or goes on as another."""
-        self._runner, self._over = None, for_good
+        self._runner = None
         (self._began.set if for_good else self._began.clear)()
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Have a change carried out; it is in force on return."""
+        runner = self.runner
+        runner.change(change, outputs)
+        while runner.succeeded and self._runner is runner:
+            time.sleep(0.001)
+        if runner.succeeded:
+            self._began.wait()
 
     @property
     def runner(self) -> Runner:
         """The run, once it goes on."""
-        self._began.wait(PATIENCE)
+        self._began.wait()
         runner = self._runner
         if runner is None:
-            raise PipelineError(OVER if self._over else "The run has not begun yet; try again.")
+            raise PipelineError(OVER)
         return runner

@@ -166,7 +166,7 @@ class Runtime(Scheduled):
         """Let queries join, from the next tuple on; the policy begins anew with their boxes."""
         if self.sources_ended:
             raise PipelineError(
-                f"query '{outputs[0].name}' comes too late: all sources have ended, so nothing is left for it."
+                f"query '{outputs[0].name}' comes too late: all sources have ended, nothing is left for it."
             )
         network = with_queries(self.network, outputs)
         joining = network.outputs[len(self.network.outputs) :]

@@ -121,7 +121,7 @@ class Network:
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
                 raise PipelineError(f"Two {what} are called '{twice[0]}'; give each a name of its own.")
-        self.boxes = self._sorted(self.boxes)
+        self.boxes = self.in_order(self.boxes)
         self.index = {box: place for place, box in enumerate(self.boxes)}
 
     @staticmethod
@@ -160,7 +160,7 @@ class Network:
         return made
 
     @staticmethod
-    def _sorted(boxes: Sequence[Box]) -> list[Box]:
+    def in_order(boxes: Sequence[Box]) -> list[Box]:
         """Topological order, stable in the given one; a cycle is an error that names its boxes."""
         placed: dict[Box, None] = {}
         waiting = list(boxes)

@@ -132,9 +132,20 @@ class BoxEntry:
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self._overhead += weight * (event.overhead - self._overhead)
 
+    def learn_from(self, other: BoxEntry) -> None:
+        """All that was measured of the same box in another catalog."""
+        for name in _MEASURED:
+            setattr(self, name, getattr(other, name))
+
     def latency(self, now: float) -> float:
         """Mean latency of the tuples queued."""
         return now - self.queue.mean if self.queue.tuples else 0.0
+
+
+_MEASURED = (
+    *("calls", "tuples_in", "tuples_out", "busy", "_recent", "_recent_in", "_recent_out", "_recent_busy"),
+    *("_recent_squares", "_recent_products", "_overhead"),
+)
 
 
 class Catalog:

@@ -111,7 +111,7 @@ class Haren(Policy):
         self.random = random.Random(seed)
         self.problems = []
         self._told: set[tuple[str, str]] = set()
-        self._table = FeatureTable(catalog.boxes, workers)
+        self._table = FeatureTable(catalog.boxes, workers, catalog.topology, catalog.cores)
         self._timer, self._periods = _TIMER, 0
         self._workers = workers
         self._owner = [box % workers for box in boxes]

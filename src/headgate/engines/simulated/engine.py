@@ -282,6 +282,8 @@ class SimulatedRun:
 
     # --- changes ------------------------------------------------------------------------------------
 
+    succeeded = False
+
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out between two events, from another thread; raise if it cannot be."""
         self._ask_for(lambda: self._change(change, outputs))

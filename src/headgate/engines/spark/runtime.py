@@ -7,6 +7,7 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ class SparkRuntime(Planner, Scheduled):
         framed: frozenset[int],
         buckets: int,
         timer: Callable[[], float],
+        before: SparkRuntime | None = None,
     ) -> None:
         Planner.__init__(
             self,
@@ -80,9 +82,37 @@ class SparkRuntime(Planner, Scheduled):
         self.step_seconds: dict[str, float] = {}
         self._tells_arrivals = False
         self._arrived = [own.rows for own in position.offsets.sources]
+        self._left: dict[str, QueryReport] = {}
+        """Of queries that were removed."""
         for query in position.failed:
             self._mark(query)
+        if before is not None:
+            self._go_on(before)
         self.start_policy(workers, seed)
+
+    def _go_on(self, before: SparkRuntime) -> None:
+        """What an earlier run with other queries has measured is this one's."""
+        self.catalog.since = time.time() - self._start
+        self.catalog.plan_overhead = before.catalog.plan_overhead
+        self.overhead, self.trace, self.steps_done = before.overhead, before.trace, before.steps_done
+        self.step_seconds, self.problems = before.step_seconds, before.problems
+        places = {node.key: node.place for node in self.nodes.all}
+        for was in before.live:
+            place = places.get(was.node.key)
+            if place is None:
+                if was.report is not None:
+                    was.report.removed = True
+                    self._left[was.node.name] = was.report
+                continue
+            live = self.live[place]
+            live.report, live.markers, live.restarts = was.report, was.markers, was.restarts
+            if place < len(self.nodes.boxes):
+                self.catalog.boxes[place].learn_from(before.catalog.boxes[was.node.place])
+        for (reason, place), tuples in before.shedding.dropped.items():
+            now = places.get(before.nodes.all[place].key)
+            if now is not None:
+                self.shedding.dropped[reason, now] = tuples
+        self._left |= before._left
 
     def measure_for(self, needs: frozenset[str]) -> None:
         self.latency = "latency" in needs or "head" in needs
@@ -366,7 +396,8 @@ class SparkRuntime(Planner, Scheduled):
             workers=self.workers,
             seconds=seconds,
             tuples=sum(rows.values()),
-            queries={live.node.name: live.report for live in self.live if live.report is not None},
+            queries=self._left
+            | {live.node.name: live.report for live in self.live if live.report is not None},
             boxes=self.box_reports(),
             overhead=copy.copy(self.overhead),
             trace=self.trace,

@@ -81,7 +81,7 @@ class Workers(Crew):
                 idle = -asked + (asked := now())
 
     def _place(self, worker: int, anywhere: set[int]) -> None:
-        """If the policy says so, stay on the cores of one's group (LAS, 4.1); which of them, the OS decides."""
+        """If the policy pins workers, stay on the cores of one's group (LAS, 4.1), on whichever of them."""
         runtime = self._run.runtime
         topology, cores = runtime.catalog.topology, runtime.catalog.cores
         if not anywhere or topology is None or worker >= len(cores):
