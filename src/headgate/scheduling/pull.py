@@ -32,7 +32,8 @@ class Pull(Policy):
 
     def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
         """Of those that have a train of their own to set, that is the batch."""
-        assert name == "batch" and isinstance(value, Train)
+        assert name == "batch"
+        assert isinstance(value, Train)
         self.train = value
         return ()
 
