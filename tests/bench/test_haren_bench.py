@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import headgate as hg
 from headgate.bench.haren import GOALS, QUICK, bursty
+from headgate.bench.haren_change import Answers, changes
 from headgate.bench.haren_load import Bursts, Chain, Watched, application, bursts, chains, measure
 from headgate.engines.sources.base import Chunk, Wait
 
@@ -51,3 +54,21 @@ def test_every_policy_with_a_goal_is_measured_at_it() -> None:
         measured = measure(application(load), hg.Simulated(workers=1), policy)
         assert measured.policy == policy
         assert figure(measured) > 0
+
+
+def test_changes_of_policy_under_load_are_measured() -> None:
+    """A second of it; the full minute is part of ``headgate bench haren``."""
+    (found,) = changes(1.0, 2, Console(quiet=True))
+    assert found.holds
+    assert found.measured == found.baseline
+    assert found.measured > 100
+
+
+def test_answers_are_compared_by_order_and_not_by_cut() -> None:
+    rows = pa.record_batch({"value": [1, 2, 3], "n": [1, 1, 2]})
+    one, other, turned = Answers(), Answers(), Answers()
+    one.take("q", rows)
+    other.take("q", rows.slice(0, 1))
+    other.take("q", rows.slice(1))
+    turned.take("q", rows.take([1, 0, 2]))
+    assert one.digests == other.digests != turned.digests

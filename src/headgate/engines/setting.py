@@ -36,6 +36,7 @@ def set_something(run: Attended, given: dict[str, Any]) -> dict[str, Any]:
         if not outputs:
             raise PipelineError(f"{value} has no query that this run has not.")
         value = [output.name for output in outputs]
-    run.change(Change(**{what: value}), outputs)
+    options: dict[str, Any] = {str(what): value}
+    run.change(Change(**options), outputs)
     report = run.snapshot()
     return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}

@@ -115,6 +115,9 @@ class _Run(Attended):
 
     runtime: SparkRuntime
     workers: Workers
+    begin: float
+    """When the application's run began, seconds since the epoch."""
+    _rows_before: list[int]
 
     def __init__(
         self,
@@ -135,20 +138,13 @@ class _Run(Attended):
         self.engine, self.storage = engine, place
         self.successor: Callable[[], _Run] | None = None
         """Makes the run that goes on where this one stops, with other queries."""
-        self._succeed = lambda network, runtime: _Run(
-            engine,
-            network,
-            runtime.policy,
-            session,
-            place,
-            cores,
-            runtime.requested,
-            until,
-            limit,
-            progress,
-            seed,
-            self,
-        )
+
+        def succeed(network: Network) -> _Run:
+            policy, asked = self.runtime.policy, self.runtime.requested
+            given = (session, place, cores, asked, until, limit, progress, seed)
+            return _Run(engine, network, policy, *given, before=self)
+
+        self._succeed = succeed
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -296,7 +292,7 @@ class _Run(Attended):
         for output in outputs:
             first_serial(output, self.position)  # which refuses what cannot be
         Nodes(network)
-        self.successor = lambda: self._succeed(network, self.runtime)
+        self.successor = lambda: self._succeed(network)
         self.over.set()
         self.alarm.notify_all()
 
