@@ -201,6 +201,19 @@ def test_queries_come_and_go_while_tuples_flow(engine: hg.Engine) -> None:
     assert late[-1]["value"] == 698
 
 
+def test_bad_rows_of_a_query_that_joins_are_letters_too() -> None:
+    app, letters, late = hg.App("letters"), [], []
+    app.dead_letter(hg.to_list(letters))
+    source = app.source("numbers", testing.Timed([(i / 10, [{"a": i}]) for i in range(20)]))
+    source.filter("100 / a > 0", name="first").to("q", hg.to_list([]))
+    source.select("100 / (a - 15) AS b", name="second").to("late", hg.to_list(late))
+    report = app.run(hg.Simulated(workers=1), "fcfs", changes=[hg.Change(1.05, add="late")])
+    assert report.problems == []
+    assert [(letter["box"], letter["serial"]) for letter in letters] == [("first", 0), ("second", 15)]
+    assert len(late) == 8
+    assert report.queries["late"].tuples_in == 9
+
+
 # --- what cannot be -------------------------------------------------------------------------------------
 
 

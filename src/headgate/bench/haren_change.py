@@ -27,7 +27,7 @@ BURST = 50
 
 
 class Answers:
-    """What every query gave, in order: how many rows, and a digest that does not depend on how they were cut."""
+    """What every query gave, in order: how many rows, and a digest, however they were cut."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -74,8 +74,8 @@ def changes(seconds: float, cores: int, console: Console) -> list[Result]:
     done = sum(change.at <= report.seconds for change in planned)
     same = changed.digests == still.digests and not report.problems
     console.print(
-        f"{done} changes of policy in {report.seconds:.1f} s at {LOAD:.0%} load: {sum(changed.rows.values()):,} "
-        f"results, {'the same' if same else 'not the same'} as without any change"
+        f"{done} changes of policy in {report.seconds:.1f} s at {LOAD:.0%} load: "
+        f"{sum(changed.rows.values()):,} results, {'' if same else 'not '}the same as without any change"
     )
     return [
         Result(

@@ -63,10 +63,10 @@ class Workers(Crew):
                 overhead.storage += left - entered - (overhead.scheduler - decided)
             for output in outputs:
                 run.drain(output)
-            if stopping:
-                return
             if outputs or work is None:
                 run.check_over()
+            if stopping:
+                return
             asked = now()
             handing, idle = asked - left, 0.0
             if meeting is not None:
