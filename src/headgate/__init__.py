@@ -10,7 +10,9 @@ Layers, each resting on the ones below it:
 """
 
 from headgate.app import App, KeyedStream, Stream, WindowedStream
+from headgate.app.running import Running
 from headgate.engines.base import Engine
+from headgate.engines.change import Change
 from headgate.engines.memory_model import MemoryModel
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
@@ -26,12 +28,14 @@ from headgate.scheduling.features import feature
 
 __all__ = [
     "App",
+    "Change",
     "Engine",
     "HeadgateError",
     "KeyedStream",
     "MemoryModel",
     "QoS",
     "Report",
+    "Running",
     "Simulated",
     "Spark",
     "Stream",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import headgate as hg
 from headgate.bench.haren import GOALS, QUICK, bursty
+from headgate.bench.haren_change import Answers, changes
 from headgate.bench.haren_load import Bursts, Chain, Watched, application, bursts, chains, measure
 from headgate.engines.sources.base import Chunk, Wait
 
@@ -66,3 +69,19 @@ def test_scheduling_tasks_are_counted_and_calls_weighed_against_what_they_cost()
     )
     assert replace(measured, report=slow).crowded == pytest.approx(3.0)
     assert measure(application(load), hg.Simulated(workers=1), "round_robin").tasks == 0
+def test_changes_of_policy_under_load_are_measured() -> None:
+    """A second of it; the full minute is part of ``headgate bench haren``."""
+    (found,) = changes(1.0, 2, Console(quiet=True))
+    assert found.holds
+    assert found.measured == found.baseline
+    assert found.measured > 100
+
+
+def test_answers_are_compared_by_order_and_not_by_cut() -> None:
+    rows = pa.record_batch({"value": [1, 2, 3], "n": [1, 1, 2]})
+    one, other, turned = Answers(), Answers(), Answers()
+    one.take("q", rows)
+    other.take("q", rows.slice(0, 1))
+    other.take("q", rows.slice(1))
+    turned.take("q", rows.take([1, 0, 2]))
+    assert one.digests == other.digests != turned.digests

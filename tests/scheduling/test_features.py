@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import headgate as hg
+from headgate import testing
+from headgate.engines import topology as machines
 from headgate.errors import PipelineError
 from headgate.scheduling import features
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -302,3 +304,40 @@ def test_a_feature_can_be_defined_again_and_without_brackets() -> None:
         return 2
 
     assert table(chain()).boxes[0].mine == 2
+
+
+def test_the_cache_that_workers_share_is_that_of_their_cores() -> None:
+    machine = machines.get("e5310")
+    made = FeatureTable(chain(3), 4, machine, machine.placed(4))
+    for box, worker in zip(made.boxes, (0, 1, 3), strict=True):
+        box.last_worker = worker
+    made.begin(0.0)
+    assert [box.cache_level_shared for box in made.boxes] == [0, 2, 0], "L2 is shared by two cores"
+    assert [made.boxes[0].shared_level(*pair) for pair in ((0, 0), (2, 3), (0, 2), (-1, 2))] == [1, 2, 0, 0]
+
+
+def test_on_another_machine_another_box_goes_first() -> None:
+    """Worker 3 has two boxes; what feeds the one was made by worker 0, what feeds the other by worker 2."""
+    order = {"far": 0, "near": 2}
+
+    def decisions(topology: str | None) -> list[str]:
+        app = hg.App("caches")
+        for name in order:
+            bursts = [(i / 10, [{"a": j} for j in range(10)]) for i in range(10)]
+            source = app.source(name, testing.Timed(bursts))
+            source.universal(cost=1e-4, name=f"before-{name}").universal(cost=2e-3, name=name).to(
+                f"q-{name}", hg.to_list([])
+            )
+        policy = hg.policies.haren(
+            assign=lambda box, workers: 3 if box.name in order else order[box.name.removeprefix("before-")],
+            prioritize=lambda box: box.cache_level_shared,
+            period=0.01,
+            batch=5,
+        )
+        report = app.run(hg.Simulated(workers=4, topology=topology), policy)
+        assert report.problems == []
+        return [call.box for call in report.trace if call.worker == 3][4:]
+
+    on_one_cache, on_pairs = decisions(None), decisions("e5310")
+    assert on_pairs[:4] == ["near", "near", "far", "far"], "what is in its own group's cache comes first"
+    assert on_one_cache[:4] == ["far", "near", "far", "near"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from headgate.app.running import Running
 from headgate.app.streams import Stream
 from headgate.engines.base import Engine, Progress, Until
+from headgate.engines.change import Change, Line
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.sinks.base import Sink
@@ -150,7 +152,10 @@ class App:
     @property
     def network(self) -> Network:
         """The boxes-and-arrows network, checked; prints as data and as a picture."""
-        network = Network.of(self.name, self._outputs)
+        return self._network()
+
+    def _network(self, without: Collection[str] = ()) -> Network:
+        network = Network.of(self.name, [output for output in self._outputs if output.name not in without])
         needed = set(network.sources)
         letters = None
         if self._dead_letter is not None:
@@ -177,21 +182,76 @@ class App:
         *,
         progress: Progress | None = None,
         seed: int = 0,
+        changes: Sequence[Change] = (),
     ) -> Report:
         """Run the application and report what happened.
 
         ``until="drained"`` ends when the sources have ended and everything open has been closed; a number
         of seconds stops then, and ``None`` runs until it is interrupted, both closing nothing.  A query
-        that fails has its error in the report; if all fail, ``RunError`` is raised.
+        that fails has its error in the report; if all fail, ``RunError`` is raised.  ``changes`` come into
+        force at their times; queries that they add wait till then, and what cannot be done is in
+        ``report.problems``.
         """
-        if not self._outputs:
+        return self._run(self._line(changes), engine, policy, workers, until, progress, seed)
+
+    def start(
+        self,
+        engine: str | Engine = "spark",
+        policy: str | Policy = policies.DEFAULT,
+        workers: int | None = None,
+        until: Until = None,
+        *,
+        progress: Progress | None = None,
+        seed: int = 0,
+        changes: Sequence[Change] = (),
+    ) -> Running:
+        """Run the application meanwhile, and change it while it runs.
+
+        ``with app.start("threads") as running: running.set(policy="qos")``
+        """
+        line = self._line(changes)
+        return Running(self, line, lambda: self._run(line, engine, policy, workers, until, progress, seed))
+
+    def _line(self, changes: Sequence[Change]) -> Line:
+        later = [name for change in changes for name in change.add]
+        return Line(changes, self.outputs_named(later), _load)
+
+    def outputs_named(self, names: Sequence[str]) -> list[Output]:
+        """The outputs of queries."""
+        known = {output.name: output for output in self._outputs}
+        for name in names:
+            if name not in known:
+                raise PipelineError(
+                    f"App '{self.name}' has no query '{name}'.{nearest(name, known)} Let a stream leave with "
+                    f"stream.to('{name}', sink) first."
+                )
+        return [known[name] for name in names]
+
+    def _run(
+        self,
+        line: Line,
+        engine: str | Engine,
+        policy: str | Policy,
+        workers: int | None,
+        until: Until,
+        progress: Progress | None,
+        seed: int,
+    ) -> Report:
+        later = {name for change in line.planned for name in change.add}
+        if not [output for output in self._outputs if output.name not in later]:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )
         if workers is not None and (not isinstance(workers, int) or workers < 1):
             raise PipelineError(f"workers={workers!r}: it must be a whole number of at least 1.")
         report = _engine(engine).run(
-            self.network, policies.get(policy), workers=workers, until=until, progress=progress, seed=seed
+            self._network(later),
+            policies.get(policy),
+            workers=workers,
+            until=until,
+            progress=progress,
+            seed=seed,
+            line=line,
         )
         queries = [q for q in report.queries.values() if self._dead_letter is None or q.name != DEAD_LETTER]
         errors = [q.error for q in queries if q.error is not None]
@@ -210,3 +270,10 @@ def _engine(engine: str | Engine) -> Engine:
             f"There are: {', '.join(sorted(_ENGINES))}."
         )
     return _ENGINES[engine]()
+
+
+def _load(path: str) -> list[Output]:
+    """The queries of an application in a file."""
+    from headgate.app.loading import load_app  # which needs this module
+
+    return load_app(Path(path))._outputs

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from headgate.bench.haren_change import changes
 from headgate.bench.haren_load import Chain, Measured, application, bursts, chains, measure
 from headgate.bench.result import Result
 from headgate.engines.base import Engine
@@ -56,13 +57,14 @@ FULL = Sizes(10, 8.0, 3, (20, 100, 200, 400), (0.01, 0.05, 0.1, 0.5), (0.0, 0.3,
 
 
 def run(quick: bool, console: Console) -> list[Result]:
-    """The three evaluations."""
+    """The three evaluations, and live change."""
     sizes = QUICK if quick else FULL
     cores = min(os.cpu_count() or 1, 2)
     return [
         *goals(sizes, cores, console),
         *overheads(sizes, cores, console),
         *multi_class(sizes, cores, console),
+        *changes(3.0 if quick else 60.0, cores, console),
     ]
 
 

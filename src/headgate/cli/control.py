@@ -1,4 +1,4 @@
-"""Commands to a running application: ``status``, ``restart`` and ``query``."""
+"""Commands to a running application: ``status``, ``restart``, ``set`` and ``query``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def register(cli: typer.Typer) -> None:
     """Add the commands to the command line."""
     for command in (status, restart, query):
         cli.command()(command)
+    cli.command("set")(set_something)
 
 
 # --- status and restart ---------------------------------------------------------------------------------
@@ -116,6 +117,39 @@ def restart(
     answer = call(app, "restart", query=query)
     console.print(
         f"Query '{escape(str(answer.get('query', query)))}' is running again.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+# --- set ------------------------------------------------------------------------------------------------
+
+
+def set_something(
+    what: Annotated[str, typer.Argument(help="policy, period, batch, workers, add or remove.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="A policy's name; a time such as 50ms; a number of tuples or of workers; to add, a Python "
+            "file with an application; to remove, a query."
+        ),
+    ],
+    app: AppName = None,
+) -> None:
+    """Change a running application while tuples flow: its policy, its workers, its queries.
+
+    Period and batch are settings of the policy. A file's queries that are not running yet are added.
+
+    Example: `headgate set policy multi_class --app shop`, then `headgate set period 50ms`
+    """
+    if what == "add":
+        value = str(Path(value).resolve())
+    answer = call(app, "set", what=what, value=value)
+    done = answer["value"]
+    shown = ", ".join(done) if isinstance(done, list) else str(done if what != "period" else value)
+    past = {"add": "Added", "remove": "Removed"}.get(what, f"Set {what} to")
+    console.print(
+        f"{past} {escape(shown)}: policy {escape(answer['policy'])}, {answer['workers']} workers.",
         highlight=False,
         soft_wrap=True,
     )

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.app import App
+from headgate.app.loading import load_app
 from headgate.bench import BENCHES, run_benches
 from headgate.cli import demo as shop_demo
 from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
-from headgate.cli.loading import load_app
 from headgate.cli.machine import draw
 from headgate.engines import topology as machines
 from headgate.engines.base import Engine, Until

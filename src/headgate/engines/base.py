@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headgate.engines.change import Line
 from headgate.engines.report import Report
 from headgate.engines.topology import host
 from headgate.errors import PipelineError, nearest
@@ -29,7 +30,9 @@ class Engine:
         until: Until = "drained",
         progress: Progress | None = None,
         seed: int = 0,
+        line: Line | None = None,
     ) -> Report:
+        """Run it to its end; ``line`` is how others reach the run meanwhile."""
         raise NotImplementedError
 
 
@@ -82,6 +85,11 @@ def packets(policy: Policy, packet_rows: int | str | None) -> tuple[Policy, int]
         return policy, packet_rows
     rows = default_packet_rows()
     return (PacketTuner(policy, rows) if packet_rows == AUTO else policy), rows
+
+
+def refitted(policy: Policy, packet_rows: int | str | None, rows: int) -> Policy:
+    """A policy that takes over in a run with packets of so many rows."""
+    return PacketTuner(policy, rows) if packet_rows == AUTO else policy
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:

@@ -267,6 +267,11 @@ class Merge(Inbox):
         self._bound = bound
         self._arrows = [_Arrow(capacity, packet_rows) for _ in ports]
 
+    def add_arrows(self, ports: Sequence[int]) -> None:
+        """Arrows more."""
+        self._ports += ports
+        self._arrows += [_Arrow(self.capacity, self.packet_rows) for _ in ports]
+
     @property
     def rows(self) -> int:
         return sum([arrow.rows for arrow in self._arrows])

@@ -33,6 +33,12 @@ class LetterBox:
     def _bound(self) -> int:
         return NEVER if self._closed else self._live._bound(self._arrows)
 
+    def extend(self, dead_letter: DeadLetter) -> None:
+        """There are boxes more, and an arrow from each."""
+        assert isinstance(self.output.inbox, Merge)
+        self.output.inbox.add_arrows([0] * (len(dead_letter.port) - len(self._arrows)))
+        self._arrows = dead_letter.port
+
     def process(self, work: Work, packets: Sequence[Packet]) -> list[Packet]:
         """A round of a call without its bad rows; if letters cannot be written any more, they fail it."""
         live = work.live

@@ -105,6 +105,10 @@ class LiveOutput:
     times: dict[int, Times] = field(default_factory=dict)
     """In simulation: when the rows of a packet, known by its id, left their box."""
     failed: bool = False
+    removed: bool = False
+    """Nobody wants it any more; its sink is to be closed."""
+    missed: dict[str, int] = field(default_factory=dict)
+    """Of a query that joined: by source, the tuples that came before."""
     markers: list[Marker] = field(default_factory=list)
 
     @property

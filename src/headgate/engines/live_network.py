@@ -9,7 +9,7 @@ from headgate.engines.inbox import Fifo, Inbox, Merge
 from headgate.engines.live import LiveBox, LiveOutput, Target, Times, Unit
 from headgate.engines.ordered.reordering import SCHEMES
 from headgate.engines.report import QueryReport
-from headgate.graph.network import Arrow, Box, Network, Source
+from headgate.graph.network import Arrow, Box, Network, Output, Source
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Packet
 from headgate.scheduling.catalog import BoxEntry
@@ -42,7 +42,7 @@ class LiveNetwork:
     ) -> None:
         self.network = network
         self.ring = max(RING, RING_OF_LANE * lanes)
-        self._reorder = reorder
+        self._reorder, self._prepare = reorder, prepare
         self.admitted = 0
         """Below this serial, every tuple has been queued."""
         self.sources_ended = False
@@ -52,21 +52,40 @@ class LiveNetwork:
         """Measurements that the policy uses and that cost something."""
         self.memory: Memory | None = None
         """In a simulation that knows caches and memory: it is told where packets go."""
-        self.boxes = [self._box(place, box, lanes, prepare) for place, box in enumerate(network.boxes)]
-        self.outputs = [
-            LiveOutput(place, o, self._inbox((o.port,)), QueryReport(o.name, has_qos=o.qos is not None))
-            for place, o in enumerate(network.outputs)
-        ]
+        self.boxes: list[LiveBox] = []
+        self.outputs: list[LiveOutput] = []
+        self.merging: list[LiveBox] = []
         self.source_places = {source: place for place, source in enumerate(network.sources)}
         self.source_targets: list[list[Target]] = [[] for _ in network.sources]
-        self._connect()
-        self.merging = [live for live in self.boxes if isinstance(live.inbox, Merge)]
+        self.extend(network, network.outputs, lanes)
 
     # --- building -----------------------------------------------------------------------------------
 
-    def _box(self, place: int, box: Box, lanes: int, prepare: Callable[[Operator], Operator]) -> LiveBox:
+    def extend(
+        self, network: Network, outputs: Sequence[Output], lanes: int
+    ) -> tuple[list[LiveBox], list[LiveOutput]]:
+        """A network that has more boxes than this, and these outputs more: what is new."""
+        self.network = network
+        first = len(self.boxes)
+        boxes = [self._box(first + i, box, lanes) for i, box in enumerate(network.boxes[first:])]
+        made = [
+            LiveOutput(
+                len(self.outputs) + i,
+                o,
+                self._inbox((o.port,)),
+                QueryReport(o.name, has_qos=o.qos is not None),
+            )
+            for i, o in enumerate(outputs)
+        ]
+        self.boxes += boxes
+        self.outputs += made
+        self._connect(boxes, made)
+        self.merging += [live for live in boxes if isinstance(live.inbox, Merge)]
+        return boxes, made
+
+    def _box(self, place: int, box: Box, lanes: int) -> LiveBox:
         """A stateless box may hold any number of workers, one with state a single one."""
-        operator = prepare(box.operator)
+        operator = self._prepare(box.operator)
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
         live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
@@ -89,14 +108,14 @@ class LiveNetwork:
         schemas = [port[0].schema for port in ports]
         return Merge(of_port, schemas, lambda: self._bound(arrows), self._queue_rows, self._packet_rows)
 
-    def _connect(self) -> None:
-        for live in self.boxes:
+    def _connect(self, boxes: Sequence[LiveBox], outputs: Sequence[LiveOutput]) -> None:
+        for live in boxes:
             for place, arrow in enumerate(a for port in live.box.ports for a in port):
                 self._targets(arrow).append((live, place))
-        for output in self.outputs:
+        for output in outputs:
             for place, arrow in enumerate(output.output.port):
                 self._targets(arrow).append((output, place))
-        for live in self.boxes:
+        for live in boxes:
             live.port_sources = [
                 [self.source_places[source] for source in self.network.sources_of(port)]
                 for port in live.box.ports
@@ -104,7 +123,7 @@ class LiveNetwork:
             live.merges = [d for d in self._reach(live.place) if isinstance(self.boxes[d].inbox, Merge)]
             live.merging_outputs = [
                 o.place
-                for o in self.outputs
+                for o in outputs
                 if isinstance(o.inbox, Merge) and live.place in self.network.queries[o.output.name]
             ]
 

@@ -123,6 +123,8 @@ class QueryReport:
     """The same by reason, "random" or "semantic", and by the box before which it was."""
     late: int = 0
     error: BaseException | None = None
+    removed: bool = False
+    """It was removed while the run went on."""
     utility: float = 0.0
     has_qos: bool = False
     attainable: float | None = None

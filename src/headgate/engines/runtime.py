@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
+from headgate.engines.joining import with_queries
 from headgate.engines.letter_box import LetterBox
 from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
 from headgate.engines.live_network import LiveNetwork
@@ -22,9 +23,9 @@ from headgate.engines.ordered.buckets import Buckets
 from headgate.engines.report import BoxCall, Report
 from headgate.engines.scheduled import Host, Scheduled
 from headgate.engines.shedding import Gate, report_shed, tell_importance
-from headgate.errors import HeadgateError, OperatorError, SinkError
-from headgate.graph.network import Network
-from headgate.graph.operator import Operator
+from headgate.errors import HeadgateError, OperatorError, PipelineError, SinkError, nearest
+from headgate.graph.network import Network, Output
+from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
@@ -52,6 +53,8 @@ CALLS_TO_KNOW = 8
 UNIT_SECONDS = 0.05
 """Work that is split over buckets at once: some ten times what splitting it over a hundred costs."""
 _GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+EVERYTHING = frozenset({"latency", "head", "bytes"})
+"""All measurements that queues can be asked for."""
 NO_TICKET = -1
 """Of a call that works on what units brought, and leaves nothing itself."""
 
@@ -79,10 +82,10 @@ class Runtime(Scheduled):
         processor: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(policy, host, timer)
-        self._processor = processor if workers > 1 and split is None else None
+        self._processor = processor if split is None else None
         """The processor's time of whoever calls; None: what calls take is all their own."""
         self.network = network
-        self.workers = workers
+        self.workers = self.requested = workers
         self.drain = drain
         self.failed = False
         """Some query has failed."""
@@ -110,18 +113,92 @@ class Runtime(Scheduled):
             self.outputs.append(self.letters.output)
         self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self.catalog.packet_rows = packet_rows
-        self._tells_arrivals = "arrivals" in policy.needs
+        self._tells_arrivals = False
         self._importance = tell_importance(network, self.catalog.boxes)
-        self.catalog.topology = topology or flat(workers)
-        self.catalog.cores = self.catalog.topology.placed(workers)
+        self._machine = topology
+        self._put_on_cores(workers)
         self.start_policy(workers, seed)
 
     def measure_for(self, needs: frozenset[str]) -> None:
         self.live.needs = needs
+        self._tells_arrivals = "arrivals" in needs
+
+    def _put_on_cores(self, workers: int) -> None:
+        self.catalog.topology = self._machine or flat(workers)
+        self.catalog.cores = self.catalog.topology.placed(workers)
+
+    # --- another policy, more or fewer workers ------------------------------------------------------
+
+    def measure_all(self) -> list[QueueState]:
+        self.live.needs = EVERYTHING
+        for live in self.boxes:
+            for packet in live.inbox.heads()[:1]:
+                live.entry.tuple_bytes = packet.batch.nbytes / len(packet)
+        found = [QueueState(0) if live.removed else self.live.measure(live) for live in self.boxes]
+        self.live.needs = self.policy.needs
+        return found
+
+    def make_lanes(self, workers: int) -> None:
+        for live in self.boxes:
+            if live.buckets is not None:
+                live.task.lanes = live.entry.lanes = min(workers, len(live.buckets.states))
+            elif live.operator.kind is Kind.STATELESS:
+                live.task.lanes = live.entry.lanes = workers
+        self._put_on_cores(workers)
+
+    def open_gates(self) -> None:
+        for live in self.boxes:
+            if live.gate is not None:
+                live.gate.set(Shed(live.place, 0.0))
+
+    def spawn_all(self, now: float) -> None:
+        for live in self.boxes:
+            queue = self.catalog.boxes[live.place].queue
+            if not live.removed and live.task.again(queue.tuples > 0):
+                self.tell(Spawned(now, live.place, queue, immediate=False))
 
     @property
     def sources_ended(self) -> bool:
         return self.live.sources_ended
+
+    # --- queries that come and go -------------------------------------------------------------------
+
+    def add_queries(self, outputs: Sequence[Output], now: float) -> list[LiveOutput]:
+        """Let queries join, from the next tuple on; the policy begins anew with their boxes."""
+        if self.sources_ended:
+            raise PipelineError(
+                f"query '{outputs[0].name}' comes too late: all sources have ended, nothing is left for it."
+            )
+        network = with_queries(self.network, outputs)
+        joining = network.outputs[len(self.network.outputs) :]
+        writers = [output.sink.open(output.name, output.schema) for output in joining]
+        self.network = network
+        boxes, made = self.live.extend(network, joining, self.workers)
+        for live, writer in zip(made, writers, strict=True):
+            live.writer = writer
+            live.missed = {entry.source.name: entry.rows for entry in self.admission.entries}
+        self._queries += tuple(made)
+        if self.letters is not None:
+            assert network.dead_letter is not None
+            self.letters.extend(network.dead_letter)
+        for box in boxes:
+            self.catalog.add(self.live.entry(box))
+        self.catalog.goals |= network.goals
+        self._importance = tell_importance(network, self.catalog.boxes)
+        return made
+
+    def remove_query(self, name: str, now: float) -> LiveOutput:
+        """Let a query go: it gives nothing more, and boxes that no other needs stop."""
+        alive = {live.output.name: live for live in self._queries if not live.failed}
+        found = alive.get(name)
+        if found is None:
+            raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, alive)}")
+        if len(alive) == 1:
+            raise PipelineError(f"Query '{name}' is the only one that runs; stop the run instead.")
+        found.failed = found.removed = found.report.removed = True
+        found.forget()
+        self._stop_boxes(now)
+        return found
 
     # --- admission ----------------------------------------------------------------------------------
 
@@ -598,12 +675,17 @@ class Runtime(Scheduled):
             except Exception as error:
                 self.fail_output(self.letters.output, error, 0.0)
         for live in self.outputs:
-            if live.writer is not None:
-                try:
-                    live.writer.close(live.failed)
-                except Exception as error:
-                    if live.report.error is None:
-                        self.fail_output(live, error, 0.0)
+            self.close_sink(live)
+
+    def close_sink(self, live: LiveOutput) -> None:
+        """No lock: nobody hands anything over to it any more."""
+        writer, live.writer = live.writer, None
+        if writer is not None:
+            try:
+                writer.close(live.failed and not live.removed)
+            except Exception as error:
+                if live.report.error is None:
+                    self.fail_output(live, error, 0.0)
 
     def fail_output(self, live: LiveOutput, error: BaseException, now: float) -> None:
         if not isinstance(error, HeadgateError):
@@ -622,6 +704,10 @@ class Runtime(Scheduled):
                 live.failed = True
                 live.report.error = error
                 live.forget()
+        self._stop_boxes(now)
+
+    def _stop_boxes(self, now: float) -> None:
+        """Boxes that no query needs any more stop."""
         alive = {live.output.name for live in self.outputs if not live.failed}
         for box in self.boxes:
             if not box.removed and not alive.intersection(self.network.queries_of[box.place]):
@@ -636,7 +722,9 @@ class Runtime(Scheduled):
         least = self.catalog.least_latencies()
         for live in self.outputs:
             report = live.report
-            report.tuples_in = sum(rows[s.name] for s in self.network.sources_of(live.output.port))
+            report.tuples_in = sum(
+                rows[s.name] - live.missed.get(s.name, 0) for s in self.network.sources_of(live.output.port)
+            )
             boxes = self.network.queries.get(live.output.name, frozenset())
             report.late = sum(self.boxes[b].late for b in boxes)
             report.measure(live.markers)
@@ -662,7 +750,7 @@ class Runtime(Scheduled):
             trace=self.trace,
             ring_full=self.ring_full.load(),
             packet_rows=self._packet_rows,
-            problems=list(self.policy.problems),
+            problems=[*self.problems, *self.policy.problems],
         )
 
 

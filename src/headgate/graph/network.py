@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -121,7 +121,7 @@ class Network:
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
                 raise PipelineError(f"Two {what} are called '{twice[0]}'; give each a name of its own.")
-        self.boxes = self._sorted(self.boxes)
+        self.boxes = self.in_order(self.boxes)
         self.index = {box: place for place, box in enumerate(self.boxes)}
 
     @staticmethod
@@ -149,8 +149,18 @@ class Network:
             visit(output.port)
         return Network(list(sources), list(boxes), list(outputs), name)
 
+    def joined(self, boxes: Sequence[Box], outputs: Sequence[Output]) -> Network:
+        """The network with boxes and queries more; those that there are keep their numbers."""
+        every = [*self.boxes, *boxes]
+        letters = self.dead_letter
+        if letters is not None:
+            letters = replace(letters, port=tuple(map(Arrow, every)))
+        made = Network(self.sources, every, [*self.outputs, *outputs], self.name, letters)
+        made.boxes, made.index = every, {box: place for place, box in enumerate(every)}
+        return made
+
     @staticmethod
-    def _sorted(boxes: Sequence[Box]) -> list[Box]:
+    def in_order(boxes: Sequence[Box]) -> list[Box]:
         """Topological order, stable in the given one; a cycle is an error that names its boxes."""
         placed: dict[Box, None] = {}
         waiting = list(boxes)

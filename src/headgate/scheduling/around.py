@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Event, Policy
+from headgate.scheduling.trains import Train
 
 
 class Around(Policy):
@@ -29,6 +30,13 @@ class Around(Policy):
     @property
     def problems(self) -> Sequence[str]:  # type: ignore[override]
         return self.policy.problems
+
+    @property
+    def settings(self) -> frozenset[str]:  # type: ignore[override]
+        return self.policy.settings
+
+    def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
+        return self.policy.set(name, value, now)
 
     def workers(self, boxes: int, requested: int) -> int:
         return self.policy.workers(boxes, requested)

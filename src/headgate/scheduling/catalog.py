@@ -134,9 +134,20 @@ class BoxEntry:
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self._overhead += weight * (event.overhead - self._overhead)
 
+    def learn_from(self, other: BoxEntry) -> None:
+        """All that was measured of the same box in another catalog."""
+        for name in _MEASURED:
+            setattr(self, name, getattr(other, name))
+
     def latency(self, now: float) -> float:
         """Mean latency of the tuples queued."""
         return now - self.queue.mean if self.queue.tuples else 0.0
+
+
+_MEASURED = (
+    *("calls", "tuples_in", "tuples_out", "busy", "_recent", "_recent_in", "_recent_out", "_recent_busy"),
+    *("_recent_squares", "_recent_products", "_overhead"),
+)
 
 
 class Catalog:
@@ -159,10 +170,25 @@ class Catalog:
         """Rows of a packet, where the engine cuts any: what travels between boxes at once."""
         self.plan_limit = math.inf
         """Seconds of calls beyond which the engine cuts every train of a plan alike."""
+        self.since = 0.0
+        """When the policy that is in force took over."""
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()
         """By worker, the core of that machine that it is on, or whose group it is pinned to."""
+
+    def look_again(self, now: float, queues: Sequence[QueueState]) -> None:
+        """A policy takes over: all queues as they are, and all of it is news."""
+        self.since = now
+        for place, queue in enumerate(queues):
+            self._queue(place, queue)
+            self._refresh(place)
+        self.changed.update(dict.fromkeys(range(len(self.boxes))))
+
+    def add(self, entry: BoxEntry) -> None:
+        """A box more; those that feed it are there."""
+        self.boxes.append(entry)
+        self.is_ready.append(False)
 
     @property
     def ready(self) -> list[int]:

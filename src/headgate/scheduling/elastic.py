@@ -53,8 +53,8 @@ class Elastic(Around):
         self._off: set[int] = set()
         """Workers that asked and are to sleep."""
         self._tuples = 0
-        self._since = 0.0
-        return [*self.policy.start(catalog, workers, seed), SetTimer(self.period, _TIMER)]
+        self._since = catalog.since
+        return [*self.policy.start(catalog, workers, seed), SetTimer(catalog.since + self.period, _TIMER)]
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Timer) and event.name == _TIMER:

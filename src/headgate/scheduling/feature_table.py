@@ -7,6 +7,7 @@ computed, and what cannot have changed is not computed again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import features
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.features import BESIDES, Feature
+from headgate.scheduling.topology import Topology
 
 
 class FunctionFailed(HeadgateError):
@@ -52,6 +54,10 @@ class BoxView:
             self._seen[what] = (now, total, rate)
         return rate
 
+    def shared_level(self, one: int, other: int) -> int:
+        """Level of the nearest cache that two workers' cores share; 0 for none, or before a first run."""
+        return self._table.shared_level(one, other)
+
     def __getattr__(self, name: str) -> Any:
         """Called only for a feature that this box does not have yet."""
         if name.startswith("_"):
@@ -87,7 +93,14 @@ def _fail(feature: Feature, box: BoxView, error: Exception) -> NoReturn:
 class FeatureTable:
     """Views of all boxes, and the features that are kept fresh."""
 
-    def __init__(self, entries: Sequence[BoxEntry], workers: int) -> None:
+    def __init__(
+        self,
+        entries: Sequence[BoxEntry],
+        workers: int,
+        topology: Topology | None = None,
+        cores: Sequence[int] = (),
+    ) -> None:
+        self._topology, self._cores = topology, cores
         self.now = 0.0
         self.needs: set[str] = set()
         """Measurements that the features asked for rest on."""
@@ -108,6 +121,15 @@ class FeatureTable:
         """Boxes of which an own feature has changed since dependent ones were refreshed."""
         self.altered = [False] * len(self.boxes)
         """Boxes of which some feature has changed since the schedule in force was made."""
+
+    def shared_level(self, one: int, other: int) -> int:
+        """Of a machine of which nothing is known, only a worker and itself share one."""
+        if min(one, other) < 0:
+            return 0
+        if one == other or self._topology is None or max(one, other) >= len(self._cores):
+            return int(one == other)
+        found = self._topology.cache_distance(self._cores[one], self._cores[other])
+        return 0 if found == math.inf else int(found)
 
     @property
     def asked(self) -> list[str]:

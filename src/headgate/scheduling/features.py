@@ -27,7 +27,7 @@ TREMBLE = 0.05
 MEASUREMENTS = frozenset({"head", "latency", "bytes"})
 BOX_HAS = frozenset(
     {"name", "number", "entry", "queries", "upstream", "downstream", "worker", "last_worker", "last_run"}
-    | {"now", "per_second"}
+    | {"now", "per_second", "shared_level"}
 )
 """What every box has anyway; no feature can be called so."""
 
@@ -355,10 +355,5 @@ def cache_level_shared(box: BoxView, upstream: list[BoxView]) -> int:
 
     1 is that of one core: what the box before has made is still there.
     """
-    levels = [shared_level(box.worker_last_run_on, up.worker_last_run_on) for up in upstream]
+    levels = [box.shared_level(box.worker_last_run_on, up.worker_last_run_on) for up in upstream]
     return min([level for level in levels if level], default=0)
-
-
-def shared_level(one: int, other: int) -> int:
-    """Level of the nearest cache that two workers share, 0 for none known: each has a core of its own."""
-    return 1 if one == other and one >= 0 else 0

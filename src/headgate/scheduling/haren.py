@@ -63,6 +63,7 @@ class Haren(Policy):
 
     name = "haren"
     assigns = True
+    settings = frozenset({"period", "batch"})
 
     def __init__(
         self,
@@ -110,7 +111,8 @@ class Haren(Policy):
         self.random = random.Random(seed)
         self.problems = []
         self._told: set[tuple[str, str]] = set()
-        self._table = FeatureTable(catalog.boxes, workers)
+        self._table = FeatureTable(catalog.boxes, workers, catalog.topology, catalog.cores)
+        self._timer, self._periods = _TIMER, 0
         self._workers = workers
         self._owner = [box % workers for box in boxes]
         self._order = [[box for box in boxes if self._owner[box] == w] for w in range(workers)]
@@ -122,18 +124,27 @@ class Haren(Policy):
         self._touched: list[set[int]] = [set() for _ in range(workers)]
         self._armed = True
         self._draft: Draft | None = None
-        self._waits = [0.0] * len(boxes)
+        self._waits = [catalog.since] * len(boxes)
         """Since when a box is waiting for a call: it last ran then, or had nothing to do."""
-        self._look = [self.patience] * workers
+        self._look = [catalog.since + self.patience] * workers
         """When a worker looks for overdue boxes next."""
         self._favoured: dict[int, int] = {}
         """Overdue boxes that workers were given."""
         self.begin()
-        for phase in self._phases(0.0):
+        for phase in self._phases(catalog.since):
             for piece in phase.slices:
                 piece()
         self._adopt(fatal=True)
-        return (SetTimer(self.period, _TIMER),)
+        return (SetTimer(catalog.since + self.period, self._timer),)
+
+    def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
+        """The period counts from now; a task that is under way is not disturbed."""
+        setattr(self, name, value)
+        if name == "batch" or self._table is None or not self._armed or self._draft is not None:
+            return ()
+        self._periods += 1
+        self._timer = f"{_TIMER} {self._periods}"
+        return self._arm(now)
 
     def begin(self) -> None:
         """Set up what the functions remember."""
@@ -150,7 +161,7 @@ class Haren(Policy):
             self._parked.pop(event.worker, None)
             return (Run(event.worker, plan),)
         if isinstance(event, Timer):
-            return self._reschedule(event.time) if event.name == _TIMER else ()
+            return self._reschedule(event.time) if event.name == self._timer else ()
         if isinstance(event, Rescheduled):
             self._adopt()
             return self._arm(event.time)
@@ -162,7 +173,7 @@ class Haren(Policy):
 
     def _arm(self, now: float) -> Sequence[Decision]:
         self._armed = True
-        return (SetTimer(now + self.period, _TIMER),)
+        return (SetTimer(now + self.period, self._timer),)
 
     def _note(self, event: Spawned | Started | Finished | Changed) -> None:
         """Remember which boxes' features may have changed."""

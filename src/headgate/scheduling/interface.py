@@ -235,13 +235,24 @@ class Policy:
     """It says which worker runs which box, so all of its workers must work."""
     problems: Sequence[str] = ()
     """What the report should tell people about the policy itself, each problem once."""
+    settings: frozenset[str] = frozenset()
+    """What can be set while it runs: ``"period"``, in seconds, and ``"batch"``, a train."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""
         return requested
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
-        """Called once, before any event."""
+        """Called before any event, and again when workers or boxes have become more or fewer.
+
+        It may take over from another policy: ``catalog.since`` says when, queues are as the catalog has them,
+        and calls are under way whose ends it will hear of, of workers too that are there no longer.  No
+        worker is parked; all will ask.
+        """
+        raise NotImplementedError
+
+    def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
+        """Change one of its ``settings``; before ``start`` too."""
         raise NotImplementedError
 
     def handle(self, event: Event) -> Sequence[Decision]:

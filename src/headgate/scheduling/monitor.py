@@ -77,7 +77,7 @@ class Monitor:
         self._longest = 0.0
         self._parked: dict[int, float] = {}
         """Workers that had nothing to do, and since when."""
-        self._since = 0.0
+        self._since = self.catalog.since
 
     def _room(self, goal: Goal | None) -> float:
         """Where a QoS graph begins to fall; infinite if it never does."""

@@ -43,10 +43,14 @@ class PacketTuner(Around):
         self._climber = Climber(-HALVINGS, DOUBLINGS, 0, up=wanted, down=wanted)
         self._first = catalog.first()
         self._tuples = 0
-        self._since = self._last = 0.0
+        self._since = self._last = catalog.since
         """When calls on the first boxes ended: the last before this period, and the last so far."""
         self._settling = False
-        return [*self.policy.start(catalog, workers, seed), SetTimer(self.period, _TIMER)]
+        decisions = [
+            *self.policy.start(catalog, workers, seed),
+            SetTimer(catalog.since + self.period, _TIMER),
+        ]
+        return [SetPacketRows(self.rows), *decisions] if catalog.since else decisions
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Timer) and event.name == _TIMER:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Wake
+from headgate.scheduling.trains import Train
 
 
 class Pull(Policy):
@@ -28,6 +29,13 @@ class Pull(Policy):
 
     def begin(self, workers: int) -> None:
         """Set up what the policy remembers."""
+
+    def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
+        """Of those that have a train of their own to set, that is the batch."""
+        assert name == "batch"
+        assert isinstance(value, Train)
+        self.train = value
+        return ()
 
     def choose(self, worker: int, now: float) -> Plan | None:
         """The plan for an idle worker; None leaves it parked until something changes."""

@@ -76,7 +76,7 @@ class Shedding(Around):
             for query in self.monitor.queries
         }
         """Whether there is a place at which a query's tuples can be told apart."""
-        return [*self.policy.start(catalog, workers, seed), SetTimer(self.period, _TIMER)]
+        return [*self.policy.start(catalog, workers, seed), SetTimer(catalog.since + self.period, _TIMER)]
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Timer) and event.name == _TIMER:

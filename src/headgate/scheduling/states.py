@@ -62,6 +62,11 @@ class Task:
         self.scheduled, self._told = more, False
         return self._born()
 
+    def again(self, more: bool) -> bool:
+        """Another policy has taken over, which knows of nothing; ``more``: input is there."""
+        self.scheduled, self._told = self.scheduled or more, False
+        return self._born()
+
     def finish(self, more: bool) -> bool:
         """A worker leaves; ``more``: input is left."""
         if not self.running:

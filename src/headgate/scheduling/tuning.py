@@ -52,6 +52,11 @@ class Tuned(Around):
         self.period = period
         self.margin = margin
 
+    @property
+    def settings(self) -> frozenset[str]:  # type: ignore[override]
+        """Trains are what it sets itself."""
+        return self.policy.settings - {"batch"}
+
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self._catalog = catalog
         self._climber = self._new_climber(LONGEST)
@@ -62,7 +67,11 @@ class Tuned(Around):
         self.history: list[tuple[float, int]] = []
         """When trains changed, and to how many tuples."""
         decisions = list(self.policy.start(catalog, workers, seed))
-        return decisions if catalog.plan_overhead else [*decisions, SetTimer(self.period, _TIMER)]
+        return (
+            decisions
+            if catalog.plan_overhead
+            else [*decisions, SetTimer(catalog.since + self.period, _TIMER)]
+        )
 
     def _new_climber(self, exponent: int) -> Climber:
         wanted = 1 + self.margin
@@ -109,12 +118,15 @@ class _Latencies:
         self._held = [0.0] * len(self._queries)
         """Of each query, tuples times the seconds that they were there, in this period."""
         self._left = [0] * len(self._queries)
-        self._since = 0.0
+        self._since = catalog.since
+        for place in range(len(catalog.boxes)):
+            self._look(place)
 
     def take_in(self, event: Event) -> None:
         if isinstance(event, Finished):
             self._pass(event.time)
-            self._called[event.box] -= event.tuples_in
+            # It may have begun before there was anyone to count it.
+            self._called[event.box] = max(self._called[event.box] - event.tuples_in, 0)
             box = self._catalog.boxes[event.box]
             if not box.downstream:
                 for query in box.queries:

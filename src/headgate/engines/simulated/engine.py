@@ -11,7 +11,9 @@ import heapq
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -28,9 +30,11 @@ from headgate.engines.base import (
     check_scheme,
     deadline,
     packets,
+    refitted,
     refuse_history,
 )
 from headgate.engines.caches import Memory
+from headgate.engines.change import Change, Line
 from headgate.engines.clock import VirtualClock
 from headgate.engines.live import LiveOutput, Unit, Work
 from headgate.engines.memory_model import MemoryModel
@@ -39,10 +43,11 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.ordered.reordering import Reorder
 from headgate.engines.report import Report
 from headgate.engines.runtime import NO_TICKET, Runtime
+from headgate.engines.scheduled import TimerKey
 from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
-from headgate.errors import PipelineError
-from headgate.graph.network import Network
+from headgate.errors import HeadgateError, PipelineError
+from headgate.graph.network import Network, Output
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.scheduling.interface import ANYONE, Phase, Plan, Policy
@@ -139,8 +144,9 @@ class Simulated(Engine):
         until: Until = "drained",
         progress: Progress | None = None,
         seed: int = 0,
+        line: Line | None = None,
     ) -> Report:
-        return SimulatedRun(self, network, policy, workers, until, progress, seed).run()
+        return SimulatedRun(self, network, policy, workers, until, progress, seed).run(line)
 
 
 class _Door:
@@ -197,17 +203,26 @@ class SimulatedRun:
         self._events: list[tuple[float, bool, int, Callable[[], None]]] = []
         self._counter = itertools.count()
         self._feeding = False
+        self._halted = False
         self._handled = 0
         self._refused: list[Callable[[], None]] = []
         """Workers whose results found their places taken."""
         refuse_history(network, "simulated")
         machine = engine.topology
         cores = workers or engine.workers or (machine.workers if machine else os.cpu_count()) or 1
-        threads = policy.workers(len(network.boxes), cores)
-        self._plans: list[Plan | None] = [None] * threads
+        self._seats = threads = policy.workers(len(network.boxes), cores)
+        self._plans: dict[int, Plan] = {}
+        self._woken: set[int] = set()
+        """Workers that are about to ask."""
+        self._gone: set[int] = set()
+        """Workers that were too many and have gone."""
+        self._mail: deque[Callable[[], None]] = deque()
+        """What other threads want done."""
+        self._closed = False
         self.cores = Cores(self, cores, threads, engine.quantum, engine.switch_cost)
         policy, packet_rows = packets(policy, engine.packet_rows)
         self.meetings = Meetings(self)
+        self.meetings.asleep.update({worker: partial(self._ask, worker) for worker in range(threads)})
         self.runtime = Runtime(
             network,
             policy,
@@ -227,11 +242,15 @@ class SimulatedRun:
         if machine is not None and engine.memory is not None:
             self.memory = Memory(engine.memory, machine, self.runtime.catalog.cores, self.runtime.boxes)
             self.runtime.live.memory = self.memory
+        self.runtime.requested = cores
         self._doors: dict[int, _Door] = {}
         """By box, where passing results on takes time."""
-        if engine.send_cost:
-            for live in self.runtime.boxes:
-                ring = self.runtime.live.ring if engine.reorder == "nonblocking" else None
+        self._make_doors()
+
+    def _make_doors(self) -> None:
+        if self.engine.send_cost:
+            for live in self.runtime.boxes[len(self._doors) :]:
+                ring = self.runtime.live.ring if self.engine.reorder == "nonblocking" else None
                 self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
     def at(self, when: float, action: Callable[[], None], *, arrival: bool = False) -> None:
@@ -241,30 +260,109 @@ class SimulatedRun:
 
     def wake(self, worker: int) -> None:
         if worker == ANYONE:
-            if not self.meetings.asleep:
+            sleeper = next((one for one in self.meetings.asleep if one not in self._woken), None)
+            if sleeper is None:
                 return  # whoever asks next finds the task
-            worker = next(iter(self.meetings.asleep))
-            del self.meetings.asleep[worker]
-        self.at(self.clock.now(), lambda: self._ask(worker))
+            worker = sleeper
+        if worker not in self._woken:
+            self._woken.add(worker)
+            self.at(self.clock.now(), lambda: self._wake_up(worker))
+
+    def _wake_up(self, worker: int) -> None:
+        self._woken.discard(worker)
+        if worker in self.meetings.asleep:  # else it is at a meeting by now, or was not asleep
+            self._ask(worker)
 
     def assign(self, worker: int, plan: Plan) -> None:
         self._plans[worker] = plan
 
-    def set_timer(self, at: float, name: str) -> None:
-        self.at(at, lambda: self.runtime.timer(name, self.clock.now()))
+    def set_timer(self, at: float, key: TimerKey) -> None:
+        self.at(at, lambda: self.runtime.timer(key, self.clock.now()))
 
     def reschedule(self, phases: Sequence[Phase]) -> None:
         self.meetings.call(phases)
 
+    def new_term(self, workers: int) -> None:
+        self.meetings.abandon()
+        asleep, seats = self.meetings.asleep, range(workers)
+        self._gone |= {worker for worker in asleep if worker not in seats}
+        for worker in self._gone.difference(seats):
+            asleep.pop(worker, None)
+        for worker in [*self._gone.intersection(seats), *range(self._seats, workers)]:
+            self._gone.discard(worker)
+            asleep[worker] = partial(self._ask, worker)
+        self._seats = max(self._seats, workers)
+        self.cores.resize(self.runtime.requested, workers)
+        for worker in sorted(asleep):
+            self.wake(worker)
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    succeeded = False
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Carry a change out between two events, from another thread; raise if it cannot be."""
+        self._ask_for(lambda: self._change(change, outputs))
+
+    def _change(self, change: Change, outputs: Sequence[Output]) -> None:
+        runtime, now = self.runtime, self.clock.now()
+        runtime.check(change)
+        if outputs:
+            runtime.add_queries(outputs, now)
+            self._make_doors()
+        for name in change.remove:
+            runtime.close_sink(runtime.remove_query(name, now))
+        runtime.change(change, self._fit, now)
+
+    def _planned(self, change: Change, outputs: Sequence[Output]) -> None:
+        try:
+            self._change(change, outputs)
+        except HeadgateError as error:
+            self.runtime.problems.append(f"Change at {change.at:g} s: {error}")
+
+    def _fit(self, policy: Policy) -> Policy:
+        return refitted(policy, self.engine.packet_rows, self.runtime.admission.packet_rows)
+
+    def snapshot(self) -> Report:
+        found = self._ask_for(self.report)
+        assert isinstance(found, Report)
+        return found
+
+    def halt(self) -> None:
+        def stop() -> None:
+            self._halted = True
+
+        self._ask_for(stop)
+
+    def _ask_for(self, what: Callable[[], object]) -> object:
+        """Have something done between two events, and wait for it."""
+        done: Future[object] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(what())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._mail.append(work)
+        while self._closed and self._mail:  # nobody else will come for it
+            self._mail.popleft()()
+        return done.result()
+
     # --- the run ------------------------------------------------------------------------------------
 
-    def run(self) -> Report:
+    def run(self, line: Line | None = None) -> Report:
+        line = line or Line()
+        for change in line.planned:
+            self.at(change.at, partial(self._planned, change, line.outputs(change)))
         self.open()
+        line.attach(self)
         try:
             self.advance(math.inf if self.deadline is None else self.deadline)
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
         finally:
+            line.detach()
             self.close()
         return self.report()
 
@@ -278,14 +376,16 @@ class SimulatedRun:
     def advance(self, until: float) -> None:
         """Let everything happen that happens up to that time."""
         runtime, events = self.runtime, self._events
-        while not runtime.done and events and events[0][0] <= until:
+        while not runtime.done and not self._halted and events and events[0][0] <= until:
             when, _, _, action = heapq.heappop(events)
             self.clock.advance(when)
             action()
+            while self._mail:
+                self._mail.popleft()()
             self._handled += 1
             if self.progress is not None and self._handled % PROGRESS_EVERY == 0:
                 self.progress(self.report())
-        if runtime.done:
+        if runtime.done or self._halted:
             return
         if until < math.inf:
             self.clock.advance(until)
@@ -293,6 +393,9 @@ class SimulatedRun:
             raise AssertionError("the simulation has come to a stop with work left")
 
     def close(self) -> None:
+        self._closed = True
+        while self._mail:
+            self._mail.popleft()()
         self.runtime.close()
 
     def report(self) -> Report:
@@ -325,10 +428,14 @@ class SimulatedRun:
         self._feed_soon(now)
 
     def _ask(self, worker: int) -> None:
+        if worker >= self.runtime.workers:
+            self.meetings.asleep.pop(worker, None)
+            self._gone.add(worker)
+            return
         if self.meetings.joined(worker, partial(self._ask, worker)):
             return
         self.runtime.idle(worker, self.clock.now())
-        plan, self._plans[worker] = self._plans[worker], None
+        plan, term = self._plans.pop(worker, None), self.runtime.term
         if plan is None:
             self.meetings.asleep[worker] = partial(self._ask, worker)
             return
@@ -336,19 +443,22 @@ class SimulatedRun:
         seconds = cost(self.runtime.policy) if callable(cost) else cost
         if seconds:
             self.runtime.overhead.scheduler += seconds
-            self.cores.run(worker, seconds, partial(self._proceed, worker, plan, 0))
+            self.cores.run(worker, seconds, partial(self._proceed, worker, plan, 0, term))
         else:
-            self._proceed(worker, plan, 0)
+            self._proceed(worker, plan, 0, term)
 
-    def _proceed(self, worker: int, plan: Plan, place: int) -> None:
-        """Start the plan's next call that can run; after the last, ask again."""
-        if self.meetings.joined(worker, partial(self._proceed, worker, plan, place)):
+    def _proceed(self, worker: int, plan: Plan, place: int, term: int) -> None:
+        """Start the plan's next call that can run; after the last, or if the plan is void, ask again."""
+        if term != self.runtime.term:
+            self._ask(worker)
+            return
+        if self.meetings.joined(worker, partial(self._proceed, worker, plan, place, term)):
             return
         for following in range(place + 1, len(plan) + 1):
             work = self.runtime.begin(worker, plan[following - 1], self.clock.now())
             if work is not None:
                 self._feed_soon(self.clock.now())
-                self._start(work, partial(self._proceed, worker, plan, following))
+                self._start(work, partial(self._proceed, worker, plan, following, term))
                 return
         self._ask(worker)
 

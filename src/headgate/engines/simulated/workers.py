@@ -24,19 +24,25 @@ class Cores:
         self, run: SimulatedRun, cores: int, threads: int, quantum: float, switch_cost: float
     ) -> None:
         self._run = run
-        self.count = min(cores, threads)
-        self._shared = threads > cores
         self._quantum = quantum
         self._switch_cost = switch_cost
-        self._free = list(range(cores))
-        self._last: list[int | None] = [None] * cores
+        self._free: list[int] = []
+        self._last: list[int | None] = []
+        self._busy: set[int] = set()
         self._ready: deque[tuple[int, float, Callable[[], None]]] = deque()
+        self.resize(cores, threads)
+
+    def resize(self, cores: int, threads: int) -> None:
+        """So many from now on; a core that is too many ends its turn."""
+        self.count = min(cores, threads)
+        self._cores = cores
+        self._shared = threads > cores
+        self._last += [None] * (cores - len(self._last))
+        self._free = [core for core in range(cores) if core not in self._busy]
+        self._dispatch()
 
     def run(self, thread: int, seconds: float, then: Callable[[], None]) -> None:
         """Let a thread compute for that long, then call ``then``."""
-        if not self._shared:
-            self._run.at(self._run.clock.now() + seconds, then)
-            return
         self._ready.append((thread, seconds, then))
         self._dispatch()
 
@@ -44,8 +50,9 @@ class Cores:
         while self._free and self._ready:
             thread, left, then = self._ready.popleft()
             core = self._free.pop(0)
-            turn = min(left, self._quantum)
-            switch = self._switch_cost if self._last[core] != thread else 0.0
+            self._busy.add(core)
+            turn = min(left, self._quantum) if self._shared else left
+            switch = self._switch_cost if self._shared and self._last[core] != thread else 0.0
             self._last[core] = thread
             self._run.runtime.overhead.scheduler += switch
             self._run.at(
@@ -56,7 +63,9 @@ class Cores:
             )
 
     def _turn_over(self, core: int, thread: int, left: float, then: Callable[[], None]) -> None:
-        self._free.append(core)
+        self._busy.discard(core)
+        if core < self._cores:
+            self._free.append(core)
         if left > 1e-15:
             self._ready.append((thread, left, then))
         else:
@@ -78,6 +87,16 @@ class Meetings:
         self._there: list[tuple[float, Callable[[], None]]] = []
         """Since when workers take part, and how they go on."""
         self._under_way = False
+        self._term = 0
+        """Of the policy whose task is under way."""
+
+    def abandon(self) -> None:
+        """Another policy has taken over: a task that is due is not, and one under way comes to nothing."""
+        self._called = None
+        if not self._under_way:
+            there, self._there = self._there, []
+            for _, go_on in there:
+                self._run.at(self._run.clock.now(), go_on)
 
     def call(self, phases: Sequence[Phase]) -> None:
         """A scheduling task is due."""
@@ -98,9 +117,10 @@ class Meetings:
 
     def _begin(self) -> None:
         """Those who are there share each phase's slices, the next one taking the next slice."""
-        if self._called is None:
-            return  # it has begun
+        if self._called is None or self._under_way:
+            return  # it has begun, or will when those who are there come again
         phases, self._called, self._under_way = self._called, None, True
+        self._term = self._run.runtime.term
         now, cost = self._run.clock.now(), self._run.engine.reschedule_cost
         self._there += [(now, self.asleep[worker]) for worker in sorted(self.asleep)]
         self.asleep.clear()
@@ -118,6 +138,7 @@ class Meetings:
         for since, _ in there:
             overhead.scheduler += now - since
             overhead.rescheduling += now - since
-        self._run.runtime.rescheduled(now)
+        if self._term == self._run.runtime.term:
+            self._run.runtime.rescheduled(now)
         for _, go_on in there:
             go_on()

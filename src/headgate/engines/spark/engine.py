@@ -9,19 +9,19 @@ import os
 import tempfile
 import threading
 import time
-import warnings
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.engines.attended import Attended
 from headgate.engines.base import Engine, Progress, Until, deadline
-from headgate.engines.control import Control, ControlError
+from headgate.engines.change import SUCCEEDED, Change, Line
+from headgate.engines.joining import other_queries
 from headgate.engines.report import Report
 from headgate.engines.spark import session as sessions
 from headgate.engines.spark.compatible import carry_over
 from headgate.engines.spark.handlers import handlers
 from headgate.engines.spark.jobs import Jobs, warm_up
-from headgate.engines.spark.joining import with_copies
+from headgate.engines.spark.joining import first_serial, with_copies
 from headgate.engines.spark.log import Log
 from headgate.engines.spark.nodes import Nodes
 from headgate.engines.spark.offsets import Extent
@@ -33,7 +33,7 @@ from headgate.engines.spark.storage import Storage, storage
 from headgate.engines.spark.ways import connectors, way_in, way_out
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
-from headgate.graph.network import Network
+from headgate.graph.network import Network, Output
 from headgate.scheduling.interface import Policy
 
 CLEAN_EVERY = 50
@@ -83,6 +83,7 @@ class Spark(Engine):
         until: Until = "drained",
         progress: Progress | None = None,
         seed: int = 0,
+        line: Line | None = None,
     ) -> Report:
         limit = deadline(until)
         kept = self.checkpoint is not None
@@ -97,9 +98,13 @@ class Spark(Engine):
                 ship_package(session)
             cores = sessions.parallelism(session)
             warm_up(session, cores)
-            count = policy.workers(len(network.boxes), workers or self.workers or cores)
-            run = _Run(self, network, policy, session, place, cores, count, until, limit, progress, seed)
-            return run.run()
+            asked = workers or self.workers or cores
+            run = _Run(self, network, policy, session, place, cores, asked, until, limit, progress, seed)
+            while True:
+                report = run.run(line)
+                if run.successor is None:
+                    return report
+                run = run.successor()
         finally:
             if not kept:
                 place.remove_all()
@@ -110,6 +115,9 @@ class _Run(Attended):
 
     runtime: SparkRuntime
     workers: Workers
+    begin: float
+    """When the application's run began, seconds since the epoch."""
+    _rows_before: list[int]
 
     def __init__(
         self,
@@ -119,14 +127,24 @@ class _Run(Attended):
         session: Any,
         place: Storage,
         cores: int,
-        workers: int,
+        requested: int,
         until: Until,
         limit: float | None,
         progress: Progress | None,
         seed: int,
+        before: _Run | None = None,
     ) -> None:
         super().__init__(threading.RLock(), limit, progress)
         self.engine, self.storage = engine, place
+        self.successor: Callable[[], _Run] | None = None
+        """Makes the run that goes on where this one stops, with other queries."""
+
+        def succeed(network: Network) -> _Run:
+            policy, asked = self.runtime.policy, self.runtime.requested
+            given = (session, place, cores, asked, until, limit, progress, seed)
+            return _Run(engine, network, policy, *given, before=self)
+
+        self._succeed = succeed
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -135,16 +153,17 @@ class _Run(Attended):
             network, self.nodes = joined, Nodes(joined)
             self.position, self.intents, start = self.log.recover(self.nodes, network.name)
         self.network = network
+        workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
         self.jobs = Jobs(session, place, network.name)
-        if any(source.origin.live for source in network.sources):
+        if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
         carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
             publish(files)
             self.log.published(number)
         self.resumed = set() if start is None else set(start["pipeline"]["queries"])
-        self.begin = time.time()
+        self.begin = time.time() if before is None else before.begin
         self.position.clock = self.position.clock or self.begin
         offsets = self.position.offsets
         if not offsets.ended:
@@ -155,7 +174,9 @@ class _Run(Attended):
         self.sources: list[OffsetSource] = [way_in(s, place, session) for s in network.sources]
         for number, own_source in enumerate(self.sources):
             own_source.place = number
-        self._rows_before = [own.rows for own in self.position.offsets.sources]
+        self._rows_before = (
+            [own.rows for own in self.position.offsets.sources] if before is None else before._rows_before
+        )
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
             source.resume(self.position.sources.get(source.source.name), own.rows)
         self.pending: list[tuple[int, Extent]] = []
@@ -172,9 +193,10 @@ class _Run(Attended):
             "buckets": engine.buckets,
             "next": offsets.next_serial,
             # Whoever starts the application again has seen to what had failed.
-            "failed": dict.fromkeys(self.position.failed),
+            "failed": dict.fromkeys(self.position.failed) if before is None else {},
         }
-        self.position.failed.clear()
+        if before is None:
+            self.position.failed.clear()
         self.outlets = {
             node.place: way_out(node.output, place, session, engine.retries, network.name)
             for node in self.nodes.outlets
@@ -199,7 +221,9 @@ class _Run(Attended):
                 framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
                 buckets=engine.buckets,
                 timer=time.perf_counter,
+                before=None if before is None else before.runtime,
             )
+            self.runtime.requested = requested
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
@@ -214,7 +238,7 @@ class _Run(Attended):
 
     # --- the run ------------------------------------------------------------------------------------
 
-    def run(self) -> Report:
+    def run(self, line: Line | None) -> Report:
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
         gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
@@ -223,7 +247,7 @@ class _Run(Attended):
                 self.workers.repeat(self.intents)
                 feeder.start()
                 self.workers.start()
-                with self._control():
+                with self.on(line), self.control(self.network.name, handlers(self)):
                     self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
@@ -241,15 +265,36 @@ class _Run(Attended):
             raise self.crash
         return self.report(seconds)
 
-    def _control(self) -> AbstractContextManager[Any]:
-        """The socket for commands; a second run of that name goes without."""
-        control = Control(self.network.name, handlers(self))
-        try:
-            control.open()
-            return closing(control)
-        except ControlError as error:
-            warnings.warn(f"No commands to this run: {error}", stacklevel=2)
-            return nullcontext()
+    # --- queries that come and go -------------------------------------------------------------------
+
+    @property
+    def succeeded(self) -> bool:
+        return self.successor is not None and self.crash is None
+
+    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Let the run come to its end, and another go on from its last commit with the other queries.
+
+        What is under way is committed first.  So queries join and leave as when an application is started
+        again, but for the session, the workers' caches and what was measured, which stay.
+        """
+        if not outputs and not change.remove:
+            return
+        if self.successor is not None:
+            raise PipelineError(SUCCEEDED)
+        if self.network.dead_letter is not None:
+            raise PipelineError(
+                "With a dead-letter output, queries cannot come and go while it runs on Spark; stop it, and "
+                "start it again with the same checkpoint and other queries."
+            )
+        for box, node in zip(self.network.boxes, self.nodes.boxes, strict=True):
+            box.key = node.key  # two that do the same are told apart by their order, which may change now
+        network = other_queries(self.network, outputs, change.remove)
+        for output in outputs:
+            first_serial(output, self.position)  # which refuses what cannot be
+        Nodes(network)
+        self.successor = lambda: self._succeed(network)
+        self.over.set()
+        self.alarm.notify_all()
 
     def _open(self) -> None:
         """Log the start, which also claims the checkpoint; open sinks and finite sources."""
@@ -312,13 +357,16 @@ class _Run(Attended):
                     key: {"cursor": own.cursor} for key, own in self.position.nodes.items() if own.cursor
                 }
                 self.log_record({"kind": "step", "step": self.position.step, "nodes": cursors})
+                if self.successor is not None:
+                    self.log.compact(self.position, self.start_record, self.network.name)
         for source in self.sources:
             source.close()
         for node in self.nodes.outlets:
             live = self.runtime.live[node.place]
             assert live.report is not None
             rows = self.position.nodes[node.key].rows_out + live.report.tuples_out
-            failed = live.report.error is not None or self.crash is not None or not self.runtime.drain
+            stopped = self.crash is not None or not self.runtime.drain or self.successor is not None
+            failed = live.report.error is not None or stopped
             try:
                 self.outlets[node.place].close(failed, rows)
             except Exception as error:

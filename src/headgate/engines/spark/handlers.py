@@ -1,10 +1,11 @@
-"""What a running application answers to ``headgate status``, ``restart`` and ``query``."""
+"""What a running application answers to ``headgate status``, ``restart``, ``query`` and ``set``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from headgate.engines.control import Handler
+from headgate.engines.setting import set_something
 from headgate.errors import PipelineError, nearest
 from headgate.graph.expressions.types import spark_name
 
@@ -18,6 +19,7 @@ def handlers(run: _Run) -> dict[str, Handler]:
         "status": lambda _: _status(run),
         "restart": lambda given: _restart(run, given),
         "history": lambda _: _history(run),
+        "set": lambda given: set_something(run, given),
     }
 
 

@@ -87,7 +87,7 @@ class Nodes:
         self.source_names = [s.name for s in network.sources]
         self._sources: Any = {source: place for place, source in enumerate(network.sources)}
         self.all: list[Node] = []
-        seen: dict[str, int] = {}
+        seen = {box.key for box in network.boxes if box.key is not None}
         self.importance = importances(network)
         for place, box in enumerate(network.boxes):
             feeds, ports = self._feeds(box.ports)
@@ -123,7 +123,7 @@ class Nodes:
         # Trains of a box may overlap only if nothing behind it must wait for the one before.
         self.overlaps = [self._overlaps(node) for node in self.all]
 
-    def _outlet(self, output: Output, feeds: tuple[Feed, ...], ports: Any, seen: dict[str, int]) -> None:
+    def _outlet(self, output: Output, feeds: tuple[Feed, ...], ports: Any, seen: set[str]) -> None:
         key = self._key({"query": output.name}, feeds, ports, seen)
         place, schemas = len(self.all), (output.schema,)
         node = Node(place, output.name, key, None, output, schemas, feeds, ports, (output.name,))
@@ -144,7 +144,7 @@ class Nodes:
                     feeds.append(Feed(False, self.network.index[arrow.node], arrow.output))
         return tuple(feeds), tuple(places)
 
-    def _key(self, what: Any, feeds: Sequence[Feed], ports: Any, seen: dict[str, int]) -> str:
+    def _key(self, what: Any, feeds: Sequence[Feed], ports: Any, seen: set[str]) -> str:
         """A hash of what the node does and of what feeds it; the second of two equal ones is numbered."""
         origins = [
             f"source {self.network.sources[f.place].name}"
@@ -154,8 +154,12 @@ class Nodes:
         ]
         text = json.dumps([what, origins, ports], sort_keys=True, default=str)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        return key if seen[key] == 1 else f"{key}.{seen[key]}"
+        number, found = 1, key
+        while found in seen:
+            number += 1
+            found = f"{key}.{number}"
+        seen.add(found)
+        return found
 
     def _cuttable(self, feeds: Sequence[Feed]) -> bool:
         return all(feed.source or self.all[feed.place].slices for feed in feeds)

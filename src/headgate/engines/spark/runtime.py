@@ -7,6 +7,7 @@ nobody has processed.  It owns no thread and starts no job; the engine calls one
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ class SparkRuntime(Planner, Scheduled):
         framed: frozenset[int],
         buckets: int,
         timer: Callable[[], float],
+        before: SparkRuntime | None = None,
     ) -> None:
         Planner.__init__(
             self,
@@ -74,17 +76,66 @@ class SparkRuntime(Planner, Scheduled):
             output = live.node.output
             assert output is not None
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
+        self.requested = workers
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
-        self._tells_arrivals = "arrivals" in policy.needs
+        self._tells_arrivals = False
         self._arrived = [own.rows for own in position.offsets.sources]
+        self._left: dict[str, QueryReport] = {}
+        """Of queries that were removed."""
         for query in position.failed:
             self._mark(query)
+        if before is not None:
+            self._go_on(before)
         self.start_policy(workers, seed)
+
+    def _go_on(self, before: SparkRuntime) -> None:
+        """What an earlier run with other queries has measured is this one's."""
+        self.catalog.since = time.time() - self._start
+        self.catalog.plan_overhead = before.catalog.plan_overhead
+        self.overhead, self.trace, self.steps_done = before.overhead, before.trace, before.steps_done
+        self.step_seconds, self.problems = before.step_seconds, before.problems
+        places = {node.key: node.place for node in self.nodes.all}
+        for was in before.live:
+            place = places.get(was.node.key)
+            if place is None:
+                if was.report is not None:
+                    was.report.removed = True
+                    self._left[was.node.name] = was.report
+                continue
+            live = self.live[place]
+            live.report, live.markers, live.restarts = was.report, was.markers, was.restarts
+            if place < len(self.nodes.boxes):
+                self.catalog.boxes[place].learn_from(before.catalog.boxes[was.node.place])
+        for (reason, place), tuples in before.shedding.dropped.items():
+            now = places.get(before.nodes.all[place].key)
+            if now is not None:
+                self.shedding.dropped[reason, now] = tuples
+        self._left |= before._left
 
     def measure_for(self, needs: frozenset[str]) -> None:
         self.latency = "latency" in needs or "head" in needs
+        self._tells_arrivals = "arrivals" in needs
+
+    # --- another policy, more or fewer workers ------------------------------------------------------
+
+    def measure_all(self) -> list[QueueState]:
+        self.latency = True
+        return [self.measure(node) for node in self.nodes.boxes]
+
+    def make_lanes(self, workers: int) -> None:
+        for node, entry in zip(self.nodes.boxes, self.catalog.boxes, strict=True):
+            entry.lanes = workers if self.nodes.overlaps[node.place] else 1
+
+    def open_gates(self) -> None:
+        for place in range(len(self.nodes.boxes)):
+            self.shedding.set(Shed(place, 0.0))
+
+    def spawn_all(self, now: float) -> None:
+        for place, entry in enumerate(self.catalog.boxes):
+            if entry.queue.tuples:
+                self.tell(Spawned(now, place, entry.queue))
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -348,13 +399,14 @@ class SparkRuntime(Planner, Scheduled):
             workers=self.workers,
             seconds=seconds,
             tuples=sum(rows.values()),
-            queries={live.node.name: live.report for live in self.live if live.report is not None},
+            queries=self._left
+            | {live.node.name: live.report for live in self.live if live.report is not None},
             boxes=self.box_reports(),
             overhead=copy.copy(self.overhead),
             trace=self.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
-            problems=list(self.policy.problems),
+            problems=[*self.problems, *self.policy.problems],
         )
 
 

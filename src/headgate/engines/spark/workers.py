@@ -47,7 +47,7 @@ class Workers(Crew):
         overhead = 0.0
         while True:
             with run.lock:
-                if run.stopping:
+                if run.stopping or self.leaves(worker):
                     return
                 begin = time.perf_counter()
                 now = run.now()

@@ -24,8 +24,10 @@ from headgate.engines.base import (
     check_scheme,
     deadline,
     packets,
+    refitted,
     refuse_history,
 )
+from headgate.engines.change import Change, Line
 from headgate.engines.clock import WallClock
 from headgate.engines.live import LiveOutput
 from headgate.engines.meeting import Meeting
@@ -34,9 +36,10 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
 from headgate.engines.runtime import Runtime
 from headgate.engines.sources.base import Wait
+from headgate.engines.threads.handlers import handlers
 from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
-from headgate.graph.network import Network
+from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
 from headgate.scheduling.interface import Phase, Policy
@@ -100,12 +103,17 @@ class Threads(Engine):
         until: Until = "drained",
         progress: Progress | None = None,
         seed: int = 0,
+        line: Line | None = None,
     ) -> Report:
         refuse_history(network, "threads")
-        count = policy.workers(len(network.boxes), workers or self.workers or self.topology.workers)
+        asked = workers or self.workers or self.topology.workers
+        count = policy.workers(len(network.boxes), asked)
         with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
             # The run is gone when the memory is counted, and what its queues held with it.
-            report = _Run(self, network, policy, count, until, progress, seed, use).run()
+            run = _Run(self, network, policy, count, until, progress, seed, use)
+            run.runtime.requested = asked
+            report = run.run(line)
+            del run
         report.memory = use.statistics
         return report
 
@@ -128,6 +136,7 @@ class _Run(Attended):
         use: memory.Use,
     ) -> None:
         super().__init__(threading.Lock(), deadline(until), progress)
+        self.engine = engine
         self.memory = use
         self.clock = WallClock()
         self.room = threading.Condition(self.lock)
@@ -136,6 +145,8 @@ class _Run(Attended):
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
         self._draining: dict[int, threading.Lock] = {}
+        self._removed: list[LiveOutput] = []
+        """Outputs of queries that were removed, whose sinks are open."""
         self.workers = Workers(self, workers, policy.one_semaphore)
         policy, packet_rows = packets(policy, engine.packet_rows)
         with self.lock:  # a policy may set timers when it starts
@@ -160,13 +171,14 @@ class _Run(Attended):
 
     # --- the run ------------------------------------------------------------------------------------
 
-    def run(self) -> Report:
+    def run(self, line: Line | None) -> Report:
         self.runtime.open_sinks()
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
         try:
             feeder.start()
             self.workers.start()
-            self.wait()
+            with self.on(line), self.control(self.runtime.network.name, handlers(self)):
+                self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
         finally:
@@ -203,13 +215,37 @@ class _Run(Attended):
 
     def reschedule(self, phases: Sequence[Phase]) -> None:
         """Lock held: whoever comes by takes part, and whoever sleeps is woken for it."""
-        self.meeting = Meeting(phases, self._rescheduled)
+        meeting = Meeting(phases, lambda: self._rescheduled(meeting))
+        self.meeting = meeting
         self.workers.wake_sleepers()
 
-    def _rescheduled(self) -> None:
+    def _rescheduled(self, meeting: Meeting) -> None:
         with self.lock:
-            self.meeting = None
-            self.runtime.rescheduled(self.clock.now())
+            if self.meeting is meeting:  # else another policy has taken over, and it is void
+                self.meeting = None
+                self.runtime.rescheduled(self.clock.now())
+
+    def new_term(self, workers: int) -> None:
+        self.meeting = None
+        super().new_term(workers)
+
+    def fit(self, policy: Policy) -> Policy:
+        return refitted(policy, self.engine.packet_rows, self.runtime.admission.packet_rows)
+
+    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
+        now = self.clock.now()
+        if outputs:
+            for live in self.runtime.add_queries(outputs, now):
+                self._draining[live.place] = threading.Lock()
+        self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
+        self.made_room()
+
+    def aside(self) -> None:
+        """Close the sinks of queries that were removed, once nobody hands anything over."""
+        while self._removed:
+            output = self._removed.pop()
+            with self._draining[output.place]:
+                self.runtime.close_sink(output)
 
     # --- feeding ------------------------------------------------------------------------------------
 

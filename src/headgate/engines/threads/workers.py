@@ -32,14 +32,13 @@ class Workers(Crew):
         Every moment is accounted for: what a worker does ends where the next thing begins.
         """
         run, overhead = self._run, self._run.runtime.overhead
-        if run.runtime.policy.pins:
-            self._pin(worker)
+        term, cores = -1, _cores()
         work: Work | None = None
         now = run.clock.now
         handing, idle = 0.0, 0.0
         asked = now()
         with run.lock:
-            overhead.worker += asked  # a thread that is being started is no use yet
+            overhead.worker += asked - self._since[worker]  # a thread that is being started is no use yet
         while True:
             with run.lock:
                 entered, decided = now(), overhead.scheduler
@@ -52,7 +51,10 @@ class Workers(Crew):
                     overhead.worker += beside - sum([m.seconds for m in work.members.values()])
                 self._asleep.discard(worker)
                 outputs = self._finish(work, entered)
-                stopping, meeting = run.stopping, run.meeting
+                if term != run.runtime.term:
+                    term = run.runtime.term
+                    self._place(worker, cores)
+                stopping, meeting = run.stopping or self.leaves(worker), run.meeting
                 work, parked = (None, False) if stopping or meeting else self._next(worker)
                 if parked:
                     self._asleep.add(worker)
@@ -62,10 +64,10 @@ class Workers(Crew):
                 overhead.storage += left - entered - (overhead.scheduler - decided)
             for output in outputs:
                 run.drain(output)
-            if stopping:
-                return
             if outputs or work is None:
                 run.check_over()
+            if stopping:
+                return
             asked = now()
             handing, idle = asked - left, 0.0
             if meeting is not None:
@@ -78,11 +80,16 @@ class Workers(Crew):
                 self.sleep(worker)
                 idle = -asked + (asked := now())
 
-    def _pin(self, worker: int) -> None:
-        """Stay on the cores of one's group; which of them is the operating system's choice (LAS, 4.1)."""
-        topology, cores = self._run.runtime.catalog.topology, self._run.runtime.catalog.cores
-        if topology is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, topology.groups[topology.group_of(cores[worker])])
+    def _place(self, worker: int, anywhere: set[int]) -> None:
+        """If the policy pins workers, stay on the cores of one's group (LAS, 4.1), on whichever of them."""
+        runtime = self._run.runtime
+        topology, cores = runtime.catalog.topology, runtime.catalog.cores
+        if not anywhere or topology is None or worker >= len(cores):
+            return
+        pinned = runtime.policy.pins
+        wanted = set(topology.groups[topology.group_of(cores[worker])]) if pinned else anywhere
+        if wanted != _cores():
+            os.sched_setaffinity(0, wanted)
 
     def _meet(self, meeting: Meeting, begin: float) -> float:
         """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
@@ -164,3 +171,8 @@ class Workers(Crew):
             overhead.worker -= overhead.scheduler - decided
         for output in outputs:
             run.drain(output)
+
+
+def _cores() -> set[int]:
+    """The cores that this thread may be on; none where that cannot be said."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()

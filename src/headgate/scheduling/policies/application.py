@@ -20,6 +20,7 @@ class ApplicationAtATime(Pull):
     by itself, the plan takes the next queries along until it has as much work as it costs to start.
     """
 
+    settings = frozenset({"batch"})
     traversal: Traversal
 
     def __init__(self, train: Train = WHOLE_QUEUE) -> None:

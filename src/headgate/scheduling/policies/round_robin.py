@@ -13,6 +13,7 @@ class RoundRobin(Pull):
     """Each box that can run in its turn, with all the tuples that wait there."""
 
     name = "round_robin"
+    settings = frozenset({"batch"})
 
     def __init__(self, train: Train = WHOLE_QUEUE) -> None:
         self.train = train

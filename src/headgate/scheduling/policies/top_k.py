@@ -22,6 +22,7 @@ class TopK(PriorityTuple):
     """
 
     name = "top_k"
+    settings = frozenset({"batch"})
 
     def __init__(self, k: int = K, train: Train = WHOLE_QUEUE) -> None:
         if k < 1:

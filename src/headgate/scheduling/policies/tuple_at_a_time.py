@@ -10,6 +10,7 @@ class TupleAtATime(RoundRobin):
     """Each box that can run in its turn, one tuple per call: the baseline without trains."""
 
     name = "tuple_at_a_time"
+    settings = frozenset()
 
     def __init__(self) -> None:
         super().__init__(Count(1))

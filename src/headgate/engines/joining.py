@@ -1,0 +1,104 @@
+"""Queries that join a run on threads or in simulation: boxes of their own, from the next tuple on.
+
+A box that is shared runs once, with one state and one cursor, and here what a source brought is gone once it
+was read.  So a query that joins begins with the next tuple, and no box that has seen earlier ones is where it
+begins: it gets a copy of each.  Queries that join together share theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headgate.errors import PipelineError, nearest
+from headgate.graph.network import Arrow, Box, Network, Output, Port, Source, boxes_before
+
+
+def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
+    """A running network with queries more, each with boxes of its own."""
+    check_new(network, outputs)
+    sources = {source.name: source for source in network.sources}
+    known = {box.name for box in network.boxes}
+    made: dict[Box, Box] = {}
+    joining = []
+    for output in outputs:
+        if output.start not in ("earliest", "now"):
+            raise PipelineError(
+                f"query '{output.name}' is to start with tuple {output.start}, which is gone; without a "
+                "checkpoint a query that joins starts with the next tuple: say start='now'."
+            )
+        for box in _in_order(output.port):
+            if box not in made:
+                made[box] = _new_box(box, output, known, made, sources)
+        joining.append(replace(output, port=_moved(output.port, made, sources)))
+    return network.joined(list(made.values()), joining)
+
+
+def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[str]) -> Network:
+    """A network with some queries more and some fewer; boxes that are still needed stay as they are."""
+    check_new(network, outputs)
+    names = [output.name for output in network.outputs]
+    for name in remove:
+        if name not in names:
+            raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, names)}")
+    stay = [output for output in network.outputs if output.name not in remove]
+    if not stay:
+        raise PipelineError(f"Query '{remove[0]}' is the only one that runs; stop the run instead.")
+    sources = {source.name: source for source in network.sources}
+    made = {box: box for box in network.boxes}
+    known = {box.name for box in network.boxes}
+    for output in outputs:
+        for box in _in_order(output.port):
+            if box not in made:
+                made[box] = _new_box(box, output, known, made, sources)
+        stay.append(replace(output, port=_moved(output.port, made, sources)))
+    needed = {box for output in stay for box in boxes_before(output.port)}
+    boxes = [box for box in dict.fromkeys(made.values()) if box in needed]
+    letters = network.dead_letter
+    if letters is not None:
+        letters = replace(letters, port=tuple(map(Arrow, boxes)))
+    return Network(network.sources, boxes, stay, network.name, letters)
+
+
+def _new_box(
+    box: Box, output: Output, known: set[str], made: dict[Box, Box], sources: dict[str, Source]
+) -> Box:
+    """A box of a query that joins, by a name that no other has."""
+    name = box.name
+    while name in known:
+        name = f"{name}@{output.name}"
+    known.add(name)
+    return Box(name, box.operator, tuple(_moved(port, made, sources) for port in box.ports))
+
+
+def check_new(network: Network, outputs: Sequence[Output]) -> None:
+    """Queries that join must be new, and read what is being read."""
+    names = [output.name for output in network.outputs]
+    sources = [source.name for source in network.sources]
+    for output in outputs:
+        if output.name in names:
+            raise PipelineError(
+                f"This run has or had a query '{output.name}'; give the new one another name."
+            )
+        needed = {a.node for box in boxes_before(output.port) for port in box.ports for a in port}
+        for node in sorted(
+            {n.name for n in (*needed, *(a.node for a in output.port)) if isinstance(n, Source)}
+        ):
+            if node not in sources:
+                raise PipelineError(
+                    f"query '{output.name}' reads source '{node}', which no query of this run "
+                    f"does.{nearest(node, sources)} Start a run with a query over it."
+                )
+
+
+def _in_order(port: Port) -> list[Box]:
+    """The boxes before a port, those that feed others first."""
+    return Network.in_order(boxes_before(port)[::-1])
+
+
+def _moved(port: Port, made: dict[Box, Box], sources: dict[str, Source]) -> Port:
+    """A port whose arrows come from the boxes that were made, and from the sources that run."""
+    return tuple(
+        Arrow(made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node.name], arrow.output)
+        for arrow in port
+    )

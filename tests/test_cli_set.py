@@ -1,0 +1,139 @@
+"""``headgate set`` against an application that runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headgate.cli import control as commands
+from headgate.cli import display
+from headgate.engines.control import ControlError, NotRunning, running
+from headgate.errors import HeadgateError
+
+Run = Callable[..., str]
+APP = """
+import headgate as hg
+app = hg.App("flowing")
+numbers = app.source("numbers", hg.from_rate(1000))
+numbers.filter("value % 2 = 0", name="even").to("even", hg.to_list([]))
+numbers.filter("value % 2 = 1", name="odd").to("odd", hg.to_list([]))
+"""
+MORE = (
+    APP
+    + """
+numbers.filter("value % 3 = 0", name="even").to("third", hg.to_parquet(OUT))
+"""
+)
+
+
+@pytest.fixture
+def headgate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """``headgate(...)``: what a command prints; a mistake is raised as it is."""
+    folder = tempfile.mkdtemp(prefix="hg-")
+    monkeypatch.setenv("HEADGATE_RUNTIME", folder)
+    monkeypatch.setattr(display.console, "width", 200)
+    cli = typer.Typer()
+    commands.register(cli)
+
+    def run(*arguments: object) -> str:
+        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    yield run
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def process(headgate: Run, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The application, running on threads."""
+    file = tmp_path / "app.py"
+    file.write_text(APP)
+    command = [
+        sys.executable,
+        "-m",
+        "headgate",
+        "run",
+        str(file),
+        "--engine",
+        "threads",
+        "--until",
+        "stopped",
+    ]
+    made = subprocess.Popen([*command, "--workers", "2"], env={**os.environ}, stdout=subprocess.DEVNULL)
+    wait_for(lambda: "flowing" in running())
+    yield made
+    made.send_signal(signal.SIGINT)
+    assert made.wait(120) == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def status(headgate: Run) -> dict[str, Any]:
+    return dict(json.loads(headgate("status", "--json")))
+
+
+def test_everything_can_be_set_while_it_runs(
+    headgate: Run, process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    assert "Set policy to fcfs: policy fcfs, 2 workers." in headgate("set", "policy", "fcfs")
+    assert "Set period to 50ms" in headgate("set", "period", "50ms", "--app", "flowing")
+    assert "Set batch to 100" in headgate("set", "batch", "100")
+    assert "Set workers to 4: policy fcfs, 4 workers." in headgate("set", "workers", 4)
+    more, out = tmp_path / "more.py", tmp_path / "third"
+    more.write_text(MORE.replace("OUT", repr(str(out))))
+    assert "Added third" in headgate("set", "add", more)
+    assert "Removed odd" in headgate("set", "remove", "odd")
+    wait_for(lambda: {q["name"]: q["tuples_out"] for q in status(headgate)["queries"]}["third"] > 0)
+    now = status(headgate)
+    assert (now["policy"], now["workers"], now["problems"]) == ("fcfs", 4, [])
+    states = {query["name"]: query["state"] for query in now["queries"]}
+    assert states == {"even": "running", "odd": "removed", "third": "running"}
+    given = {query["name"]: query["tuples_out"] for query in now["queries"]}
+    wait_for(lambda: status(headgate)["queries"][0]["tuples_out"] > given["even"])
+    assert status(headgate)["queries"][1]["tuples_out"] == given["odd"]
+
+
+def test_mistakes_are_told_and_change_nothing(headgate: Run, process: subprocess.Popen[bytes]) -> None:
+    for what, value, message in (
+        ("policy", "fcsf", "There is no policy 'fcsf'. Did you mean 'fcfs'"),
+        ("period", "50ms", "Policy 'lp' has no period to set; these have: chain, fcfs"),
+        ("period", "50 parsecs", "'parsecs' in '50 parsecs' is not a unit of time"),
+        ("workers", "0", "workers=0: it must be a whole number of at least 1"),
+        ("workers", "many", "workers many: it must be a whole number of at least 1"),
+        ("remove", "ever", "There is no query 'ever' that runs. Did you mean 'even'"),
+        ("add", "nowhere.py", "There is no file"),
+        ("polici", "qos", "'polici' cannot be set. Did you mean 'policy'"),
+    ):
+        with pytest.raises(ControlError, match=message):
+            headgate("set", what, value)
+    assert (status(headgate)["policy"], status(headgate)["workers"]) == ("lp", 2)
+
+
+def test_nothing_is_set_where_nothing_runs(headgate: Run) -> None:
+    with pytest.raises(NotRunning, match="No application is running"):
+        headgate("set", "policy", "qos")
+    with pytest.raises(HeadgateError, match="Application 'shop' is not running"):
+        headgate("set", "policy", "qos", "--app", "shop")
+
+
+def test_the_help_has_an_example(headgate: Run) -> None:
+    assert "headgate set policy multi_class" in headgate("set", "--help")
