@@ -24,6 +24,7 @@ COMMANDS = [
     "demo",
     "policies",
     "topology",
+    "calibrate",
     "generate",
     "bench",
     "status",
