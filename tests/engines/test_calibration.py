@@ -20,7 +20,7 @@ from headgate.errors import PipelineError
 MEMORY = hg.MemoryModel("here", {1: 0.0, 2: 1e-11, 3: 3e-11}, 1e-10, bandwidth=2e10, notes=('a "note"',))
 COSTS = {
     "filter(a > 0)": OperatorCost(1e-3, 2e-3, 4e-3),
-    'filter(s = "x")': OperatorCost(1e-6, 2e-9, 0.0),
+    'filter(s = "x")': OperatorCost(1e-6, 2e-9, 0.0, 3e-9),
     "tumbling window: count(*) AS n": OperatorCost(0.0, 0.0, 1.0),
 }
 FOUND = Calibration(MEMORY, COSTS, call_overhead=5e-5, scale=1.25)
@@ -64,6 +64,17 @@ def test_what_is_closed_at_the_end_costs_too() -> None:
     assert report.seconds == pytest.approx(2 * 1.25, rel=0.01)
 
 
+def test_a_keyed_box_pays_for_the_keys_of_every_packet() -> None:
+    """Null is a key too; two columns are one key."""
+    app = hg.App("keys")
+    rows = [{"a": a, "b": b} for a, b in ((1, "x"), (1, "y"), (None, "x"), (1, "x"), (2, None), (None, "x"))]
+    keyed = app.source("s", testing.from_rows(rows)).key_by("a", "b")
+    keyed.running("count(*) AS n", name="box").to("q", hg.to_list([]))
+    costs = Calibration(MEMORY, {app.network.boxes[0].operator.label: OperatorCost(0.0, 0.0, 0.0, 1.0)})
+    report = app.run(hg.Simulated(workers=1, costs=costs), "round_robin")
+    assert report.seconds == pytest.approx(4)
+
+
 def test_workers_inside_a_keyed_box_share_its_measured_cost() -> None:
     app = hg.App("keyed")
     rows = [{"a": i} for i in range(100)]
@@ -95,8 +106,8 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         (lambda text: text.replace("[engine]", "[motor]"), r"no table \[engine\]"),
         (lambda text: text.replace("scale = 1.25", "scale = 'much'"), "'scale' must be a number"),
         (lambda text: text.replace("[read]", "[write]"), r"no table \[read\]"),
-        (lambda text: text + '"top 5" = [1.0, 2.0]\n', r"'top 5' must be \[call, tuple, result\]"),
-        (lambda text: text + '"top 5" = [1.0, 2.0, -1.0]\n', "'top 5' must be a number"),
+        (lambda text: text + '"top 5" = [1.0, 2.0]\n', r"'top 5' must be \[call, tuple, result, key\]"),
+        (lambda text: text + '"top 5" = [1.0, 2.0, -1.0, 0.0]\n', "'top 5' must be a number"),
     ],
 )
 def test_a_broken_file_is_told_with_what_is_wrong(tmp_path: Path, change, said: str) -> None:  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headgate.app import App
 from headgate.engines import topology as machines
 from headgate.engines.base import default_packet_rows
-from headgate.engines.calibration import Calibration, OperatorCost
+from headgate.engines.calibration import Calibration, OperatorCost, keys_of
 from headgate.engines.memory_model import MemoryModel
 from headgate.engines.sinks import to_function
 from headgate.engines.sources import from_batches
@@ -35,9 +35,8 @@ Tell = Callable[[str, float], None]
 Floats = npt.NDArray[np.float64]
 
 _LARGEST = 256 * MIB
-_DAYS = (20_000, 100_000)
-"""Rows per day of event time: few let many windows close, many few."""
-_KEYS = 10_000
+_STREAMS = ((20_000, 10), (20_000, 10_000), (100_000, 10_000))
+"""Rows per day of event time (few let many windows close) and different values of a column."""
 _START = 1_704_326_400_000_000
 _DAY = 86_400_000_000
 
@@ -158,48 +157,57 @@ def operator_cost(operator: Operator, quick: bool) -> OperatorCost:
     """What calls cost on packets of several sizes, with few and with many results: the line through them."""
     whole = default_packet_rows()
     sizes = (whole // 8, whole) if quick else (whole // 32, whole // 4, whole)
-    made: list[tuple[float, float, float]] = []
+    made: list[tuple[float, ...]] = []
     seconds: list[float] = []
-    for per_day in _DAYS:
+    for per_day, values in _STREAMS:
         for size in sizes:
-            again = [_calls(operator, size, per_day, 2 if quick else 4) for _ in range(2 if quick else 3)]
-            made += [(1.0, taken, results) for taken, results, _ in again[0]]
-            seconds += [min(call[2] for call in calls) for calls in zip(*again, strict=True)]
+            again = [
+                _calls(operator, size, per_day, values, 2 if quick else 4) for _ in range(2 if quick else 3)
+            ]
+            made += [about for about, _ in again[0]]
+            seconds += [min(spent for _, spent in calls) for calls in zip(*again, strict=True)]
     return OperatorCost(*_line(np.array(made), np.array(seconds)))
 
 
-def _calls(operator: Operator, size: int, per_day: int, count: int) -> list[tuple[float, float, float]]:
-    """Rows, results and seconds of calls one after the other; the first, which warms up, is not told."""
+def _calls(
+    operator: Operator, size: int, per_day: int, values: int, count: int
+) -> list[tuple[tuple[float, ...], float]]:
+    """Packets, rows, results and keys of calls one after the other, and their seconds, the first left out."""
     state = operator.open()
     random = np.random.default_rng(7)
     found = []
     serial = 0
     for _ in range(count + 1):
-        packet = Packet(_rows(operator.inputs[0], size, serial, per_day, random), Order(serial, 0.0, size))
+        batch = _rows(operator.inputs[0], size, serial, per_day, values, random)
+        packet = Packet(batch, Order(serial, 0.0, size))
+        keys = keys_of(operator, [packet])
         serial += size
         begin = time.thread_time()
         results = operator.process([packet], state)
-        found.append((float(size), float(len(results[0])), time.thread_time() - begin))
+        spent = time.thread_time() - begin
+        found.append(((1.0, float(size), float(len(results[0])), float(keys)), spent))
     return found[1:]
 
 
 def _rows(
-    schema: pa.Schema, size: int, first: int, per_day: int, random: np.random.Generator
+    schema: pa.Schema, size: int, first: int, per_day: int, values: int, random: np.random.Generator
 ) -> pa.RecordBatch:
-    """Rows of a schema: times go on steadily, a tenth of the other values is null, keys are many."""
+    """Rows of a schema: times go on steadily, a tenth of the other values is null."""
     times = _START + (np.arange(first, first + size) * (_DAY / per_day)).astype(np.int64)
-    columns = [_column(field.type, times, random) for field in schema]
+    columns = [_column(field.type, times, values, random) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _column(kind: pa.DataType, times: npt.NDArray[np.int64], random: np.random.Generator) -> pa.Array:
+def _column(
+    kind: pa.DataType, times: npt.NDArray[np.int64], different: int, random: np.random.Generator
+) -> pa.Array:
     size = len(times)
     if pa.types.is_timestamp(kind):
         return pa.array(times).cast(pa.timestamp("us")).cast(kind)
     null = random.random(size) < 0.1
     if pa.types.is_integer(kind):
         # Most of a shop's things are a few of many.
-        values = (_KEYS * random.random(size) ** 2).astype(np.int64)
+        values = (different * random.random(size) ** 2).astype(np.int64)
         values = values % np.iinfo(kind.to_pandas_dtype()).max
         return pa.array(values, mask=null).cast(kind)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -208,21 +216,21 @@ def _column(kind: pa.DataType, times: npt.NDArray[np.int64], random: np.random.G
         return pa.array(random.random(size) < 0.5, mask=null)
     if pa.types.is_list(kind):
         offsets = np.concatenate([[0], np.cumsum(random.integers(1, 6, size))])
-        items = _column(kind.value_type, np.repeat(times, np.diff(offsets)), random)
+        items = _column(kind.value_type, np.repeat(times, np.diff(offsets)), different, random)
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items).cast(kind)
-    words = pa.array([f"word {number}" for number in range(100)])
-    return words.take(pa.array(random.integers(0, 100, size), mask=null)).cast(kind)
+    words = pa.array([f"word {number}" for number in range(different)])
+    return words.take(pa.array(random.integers(0, different, size), mask=null)).cast(kind)
 
 
 def _line(made: Floats, seconds: Floats) -> list[float]:
-    """Costs of a call, a tuple and a result, none of them negative, that explain the times best.
+    """Costs of a call, a tuple, a result and a key, none of them negative, that explain the times best.
 
     Errors count relative to the time, so that small packets tell what a call costs.
     """
     weight = 1 / np.maximum(seconds, 1e-7)
-    kept = [0, 1, 2]
+    kept = [part for part in range(made.shape[1]) if made[:, part].any()]
     while True:
-        costs = np.zeros(3)
+        costs = np.zeros(made.shape[1])
         found, *_ = np.linalg.lstsq(made[:, kept] * weight[:, None], seconds * weight, rcond=None)
         costs[kept] = found
         worst = int(np.argmin(costs))

@@ -46,7 +46,7 @@ def command(
         raise PipelineError("--validate is for the TPCx-BB queries: name no application with it.")
     if not output.parent.is_dir():
         raise PipelineError(f"--output {output}: there is no folder {output.parent}.")
-    rows = 200_000 if quick else 1_000_000
+    rows = 200_000 if quick else 500_000
     with _progress() as tell:
         tell("TPCx-BB rows", 0.0)
         shop = None if apps else Shop(rows if validate else 1)
@@ -56,13 +56,13 @@ def command(
         found = calibrate(measured, quick, tell)
         if validate and shop is not None:
             tell(f"measure {predictions.REFERENCE}", 0.0)
-            found = predictions.fitted(found, shop, 2 if quick else 5)
+            found = predictions.fitted(found, shop, 2 if quick else 4)
     found.save(output)
     _show(found)
     console.print(f"Written to {output}.")
     if validate and shop is not None:
         with _progress() as tell:
-            compared = predictions.predictions(found, shop, 2 if quick else 5, tell)
+            compared = predictions.predictions(found, shop, 2 if quick else 4, tell)
         _compare(compared)
 
 
@@ -88,12 +88,11 @@ def _show(found: Calibration) -> None:
     console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs beside its operator.")
     table = Table(title="operators alone", title_justify="left")
     table.add_column("operator")
-    for column in ("µs per call", "ns per tuple", "ns per result"):
+    for column in ("µs per call", "ns per tuple", "per result", "per key"):
         table.add_column(column, justify="right")
     for label, cost in sorted(found.operators.items()):
-        table.add_row(
-            escape(label), f"{cost.call * 1e6:.1f}", f"{cost.tuple * 1e9:.1f}", f"{cost.result * 1e9:.1f}"
-        )
+        each = [f"{part * 1e9:.1f}" for part in cost[1:]]
+        table.add_row(escape(label), f"{cost.call * 1e6:.1f}", *each)
     console.print(table)
 
 

@@ -31,7 +31,7 @@ from headgate.engines.base import (
     refuse_history,
 )
 from headgate.engines.caches import Memory
-from headgate.engines.calibration import Calibration
+from headgate.engines.calibration import Calibration, OperatorCost, keys_of
 from headgate.engines.clock import VirtualClock
 from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
 from headgate.engines.memory_model import MemoryModel
@@ -363,10 +363,10 @@ class SimulatedRun:
             return
         runtime, overhead = self.runtime, self.engine.call_overhead
         serials = _serials(work)
-        packets = len(work.rounds) + work.end
+        packets, keys = len(work.rounds) + work.end, self._keys(work)
         runtime.execute(work)
         results = sum([len(made[0]) for made in work.results])
-        work.seconds = self._seconds(work.live, packets, work.tuples, results)
+        work.seconds = self._seconds(work.live, packets, work.tuples, results, keys)
         if self.memory is not None:
             work.seconds = self.memory.call(work, work.seconds, self.clock.now())
         plain = self.memory is None and self.engine.calibration is None
@@ -382,13 +382,24 @@ class SimulatedRun:
 
         self.cores.run(work.worker, overhead + work.seconds, complete)
 
-    def _seconds(self, live: LiveBox, packets: int, tuples: int, results: int) -> float:
+    def _seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:
         """How long a box computes."""
-        if live.operator.cost is None and self.engine.calibration is not None:
-            measured = self.engine.calibration.cost(live.operator.label)
-            if measured is not None:
-                return measured.seconds(packets, tuples, results)
+        measured = self._measured(live)
+        if measured is not None:
+            return measured.seconds(packets, tuples, results, keys)
         return self._cost(live) * tuples
+
+    def _measured(self, live: LiveBox) -> OperatorCost | None:
+        if self.engine.calibration is None or live.operator.cost is not None:
+            return None
+        return self.engine.calibration.cost(live.operator.label)
+
+    def _keys(self, work: Work) -> int:
+        """Keys in what a call takes, where it matters."""
+        measured = self._measured(work.live)
+        if measured is None or not measured.key:
+            return 0
+        return sum([keys_of(work.live.operator, round_) for round_ in work.rounds])
 
     def _cost(self, live: LiveBox) -> float:
         """Seconds per tuple, as stated or given."""
