@@ -175,7 +175,7 @@ def _calls(
     """Packets, rows, results and keys of calls one after the other, and their seconds, the first left out."""
     state = operator.open()
     random = np.random.default_rng(7)
-    found = []
+    found: list[tuple[tuple[float, ...], float]] = []
     serial = 0
     for _ in range(count + 1):
         batch = _rows(operator.inputs[0], size, serial, per_day, values, random)

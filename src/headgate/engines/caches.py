@@ -73,10 +73,11 @@ class Contents:
         return gone
 
     def remove(self, block: Block) -> None:
-        """It is gone from here, and from the caches before."""
-        if block in self.blocks:
-            del self.blocks[block]
-            self.used -= block.size
+        """It is gone from here, and from the caches before, which hold nothing that this one does not."""
+        if block not in self.blocks:
+            return
+        del self.blocks[block]
+        self.used -= block.size
         for cache in self.before:
             cache.remove(block)
 
@@ -237,7 +238,7 @@ class Memory:
         seconds = self._read(worker, block, size)
         mine = self._caches[worker]
         for cache in self._contents:
-            if cache not in mine and block in cache.blocks:
+            if cache not in mine:
                 cache.remove(block)
         block.dirty = True
         return seconds
@@ -299,12 +300,11 @@ class Memory:
     def _free(self, block: Block) -> None:
         if self.model.recycles:
             for cache in self._last:
-                if block in cache.blocks:
-                    cache.remove(block)
+                cache.remove(block)
 
     def _carried(self, seconds: float, own: float, now: float) -> float:
         """Until its own time has passed, and memory and links have carried what it asked for."""
-        takes = seconds + own
+        alone = takes = seconds + own
         for (home, node), size in self._asked.items():
             rate = self.model.bandwidth if home == node else self.model.link
             if rate is not None:
@@ -313,5 +313,5 @@ class Memory:
                 takes = max(takes, end - now)
         self._asked.clear()
         self.traffic.seconds += own
-        self.traffic.waited += takes - seconds - own
+        self.traffic.waited += takes - alone
         return takes
