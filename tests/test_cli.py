@@ -24,6 +24,7 @@ COMMANDS = [
     "demo",
     "policies",
     "topology",
+    "calibrate",
     "generate",
     "bench",
     "status",
@@ -303,6 +304,24 @@ def test_topology_as_text_is_a_file_that_it_reads(headgate: Run, tmp_path: Path)
     file = tmp_path / "mine.topology"
     file.write_text(headgate("topology", "e7-4820", "--text").replace("topology e7-4820", "topology mine"))
     assert "mine: 4 nodes, 4 groups, 64 cores" in headgate("topology", file)
+
+
+def test_calibrate_measures_an_application_and_says_where_it_wrote(
+    headgate: Run, app_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "host.costs"
+    said = headgate("calibrate", app_file(GOOD), "--quick", "--output", file)
+    assert "L1" in said
+    assert "filter(a > 9)" in said
+    assert f"Written to {file}" in said
+    engine = hg.Simulated(topology="host", memory=file, costs=file)
+    assert engine.calibration is not None
+    assert "filter(a > 9)" in engine.calibration.operators
+
+
+def test_calibrate_mistakes(mistake: Run, app_file: Callable[[str], Path], tmp_path: Path) -> None:
+    assert "there is no folder" in mistake("calibrate", "--output", tmp_path / "none" / "host.costs")
+    assert "name no application" in mistake("calibrate", app_file(GOOD), "--validate")
 
 
 def test_topology_mistakes(mistake: Run, tmp_path: Path) -> None:

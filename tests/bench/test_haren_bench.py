@@ -69,6 +69,8 @@ def test_scheduling_tasks_are_counted_and_calls_weighed_against_what_they_cost()
     )
     assert replace(measured, report=slow).crowded == pytest.approx(3.0)
     assert measure(application(load), hg.Simulated(workers=1), "round_robin").tasks == 0
+
+
 def test_changes_of_policy_under_load_are_measured() -> None:
     """A second of it; the full minute is part of ``headgate bench haren``."""
     (found,) = changes(1.0, 2, Console(quiet=True))

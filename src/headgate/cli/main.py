@@ -15,6 +15,7 @@ from headgate.app import App
 from headgate.app.loading import load_app
 from headgate.bench import BENCHES, run_benches
 from headgate.cli import demo as shop_demo
+from headgate.cli.calibrate import calibration
 from headgate.cli.control import register
 from headgate.cli.display import console, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
@@ -40,6 +41,7 @@ cli = typer.Typer(
 
 register(cli)
 cli.add_typer(generate)
+cli.add_typer(calibration)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")

@@ -73,10 +73,11 @@ class Contents:
         return gone
 
     def remove(self, block: Block) -> None:
-        """It is gone from here, and from the caches before."""
-        if block in self.blocks:
-            del self.blocks[block]
-            self.used -= block.size
+        """It is gone from here, and from the caches before, which hold nothing that this one does not."""
+        if block not in self.blocks:
+            return
+        del self.blocks[block]
+        self.used -= block.size
         for cache in self.before:
             cache.remove(block)
 
@@ -90,19 +91,19 @@ class Memory:
         self.model = model
         self.topology = topology
         self.traffic = Traffic()
-        caches = {
+        self._by_cache = {
             cache: Contents(cache.level, cache.size, model.levels[cache.level]) for cache in topology.caches
         }
-        self._link_levels(caches)
-        self._contents = list(caches.values())
+        self._link_levels(self._by_cache)
+        self._contents = list(self._by_cache.values())
         self._last = [cache for cache in self._contents if cache.last]
-        mine = {core: [c for c in topology.caches if core in c.cores] for core in set(cores)}
-        self._caches = [[caches[c] for c in sorted(mine[core], key=lambda c: c.level)] for core in cores]
+        self._caches: list[list[Contents]] = []
         """By worker, nearest first."""
-        self._nodes = [topology.node_of(core) for core in cores]
-        self._queues: list[list[deque[tuple[Block, int]]]] = [[deque() for _ in box.feeders] for box in boxes]
+        self._nodes: list[int] = []
+        self._queues: list[list[deque[tuple[Block, int]]]] = []
         """By box and arrow, the blocks that wait there and how many of their rows."""
-        self._rows = [[0] * len(box.feeders) for box in boxes]
+        self._rows: list[list[int]] = []
+        self.fit(cores, boxes)
         self._states: dict[int, Block] = {}
         self._made: dict[int, tuple[Packet, Block]] = {}
         """By the packet's id: it is kept, so that no other has the same."""
@@ -114,6 +115,21 @@ class Memory:
         self.worker: int | None = None
         """Who makes the packets that are queued now, if no call has told of them."""
         self._owed = 0.0
+
+    def fit(self, cores: Sequence[int], boxes: Sequence[LiveBox]) -> None:
+        """These are the workers' cores from now on, and the boxes, of which some may be new.
+
+        Of workers that are too many, the calls under way end where they are.
+        """
+        topology = self.topology
+        mine = {core: [c for c in topology.caches if core in c.cores] for core in set(cores)}
+        self._caches[: len(cores)] = [
+            [self._by_cache[c] for c in sorted(mine[core], key=lambda c: c.level)] for core in cores
+        ]
+        self._nodes[: len(cores)] = [topology.node_of(core) for core in cores]
+        for box in boxes[len(self._queues) :]:
+            self._queues.append([deque() for _ in box.feeders])
+            self._rows.append([0] * len(box.feeders))
 
     def _link_levels(self, caches: dict[Cache, Contents]) -> None:
         """Let every cache know the smaller ones right before it."""
@@ -237,7 +253,7 @@ class Memory:
         seconds = self._read(worker, block, size)
         mine = self._caches[worker]
         for cache in self._contents:
-            if cache not in mine and block in cache.blocks:
+            if cache not in mine:
                 cache.remove(block)
         block.dirty = True
         return seconds
@@ -299,12 +315,11 @@ class Memory:
     def _free(self, block: Block) -> None:
         if self.model.recycles:
             for cache in self._last:
-                if block in cache.blocks:
-                    cache.remove(block)
+                cache.remove(block)
 
     def _carried(self, seconds: float, own: float, now: float) -> float:
         """Until its own time has passed, and memory and links have carried what it asked for."""
-        takes = seconds + own
+        alone = takes = seconds + own
         for (home, node), size in self._asked.items():
             rate = self.model.bandwidth if home == node else self.model.link
             if rate is not None:
@@ -313,5 +328,5 @@ class Memory:
                 takes = max(takes, end - now)
         self._asked.clear()
         self.traffic.seconds += own
-        self.traffic.waited += takes - seconds - own
+        self.traffic.waited += takes - alone
         return takes

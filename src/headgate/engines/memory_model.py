@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -196,5 +197,10 @@ def spell(name: str, notes: tuple[str, ...], tables: Mapping[str, Mapping[str, A
     for title, values in tables.items():
         if values:
             lines += ["", f"[{title}]"]
-            lines += [f"{word} = {value!r}" for word, value in values.items()]
+            # What is not a bare key of TOML is quoted, as JSON does it.
+            bare = re.compile(r"[A-Za-z0-9_-]+")
+            lines += [
+                f"{word if bare.fullmatch(word) else json.dumps(word)} = {value!r}"
+                for word, value in values.items()
+            ]
     return "\n".join(lines) + "\n"

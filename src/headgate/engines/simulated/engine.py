@@ -34,9 +34,10 @@ from headgate.engines.base import (
     refuse_history,
 )
 from headgate.engines.caches import Memory
+from headgate.engines.calibration import Calibration, OperatorCost, keys_of
 from headgate.engines.change import Change, Line
 from headgate.engines.clock import VirtualClock
-from headgate.engines.live import LiveOutput, Unit, Work
+from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
 from headgate.engines.memory_model import MemoryModel
 from headgate.engines.ordered import reordering
 from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
@@ -61,8 +62,10 @@ class Simulated(Engine):
     """Runs a network in virtual time.
 
     ``costs`` gives seconds per tuple by box name where the box states none, for instance as measured by
-    another run's ``report.boxes``.  ``quantum`` and ``switch_cost`` model the operating system that shares
-    cores between threads, which matters when a policy wants more workers than there are.
+    another run's ``report.boxes``; or it is a file that ``headgate calibrate`` wrote, which knows operators
+    by what they do and adds what a call costs beside them to ``call_overhead``.  ``quantum`` and
+    ``switch_cost`` model the operating system that shares cores between threads, which matters when a policy
+    wants more workers than there are.
 
     ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
@@ -91,7 +94,7 @@ class Simulated(Engine):
         call_overhead: float = 0.0,
         seed: int = 0,
         packet_rows: int | str | None = None,
-        costs: Mapping[str, float] | None = None,
+        costs: Mapping[str, float] | str | Path | Calibration | None = None,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
         buckets: int = 100,
@@ -128,7 +131,14 @@ class Simulated(Engine):
         self.call_overhead = call_overhead
         self.seed = seed
         self.packet_rows = packet_rows
-        self.costs = dict(costs or {})
+        self.calibration: Calibration | None = None
+        if isinstance(costs, Calibration):
+            self.calibration = costs
+        elif isinstance(costs, str | Path):
+            self.calibration = Calibration.load(costs)
+        if self.calibration is not None:
+            self.call_overhead += self.calibration.call_overhead
+        self.costs = dict(costs) if isinstance(costs, Mapping) else {}
         self.quantum = quantum
         self.switch_cost = switch_cost
         self.send_cost = send_cost
@@ -293,6 +303,8 @@ class SimulatedRun:
             asleep[worker] = partial(self._ask, worker)
         self._seats = max(self._seats, workers)
         self.cores.resize(self.runtime.requested, workers)
+        if self.memory is not None:
+            self.memory.fit(self.runtime.catalog.cores, self.runtime.boxes)
         for worker in sorted(asleep):
             self.wake(worker)
 
@@ -468,12 +480,14 @@ class SimulatedRun:
             return
         runtime, overhead = self.runtime, self.engine.call_overhead
         serials = _serials(work)
+        packets, keys = len(work.rounds) + work.end, self._keys(work)
         runtime.execute(work)
-        cost = self._cost(work)
-        work.seconds = cost * work.tuples
+        results = sum([len(made[0]) for made in work.results])
+        work.seconds = self._seconds(work.live, packets, work.tuples, results, keys)
         if self.memory is not None:
             work.seconds = self.memory.call(work, work.seconds, self.clock.now())
-            cost = work.seconds / max(work.tuples, 1)
+        plain = self.memory is None and self.engine.calibration is None
+        cost = self._cost(work.live) if plain else work.seconds / max(work.tuples, 1)
         work.overhead = overhead
         runtime.overhead.worker += overhead
 
@@ -485,9 +499,29 @@ class SimulatedRun:
 
         self.cores.run(work.worker, overhead + work.seconds, complete)
 
-    def _cost(self, work: Work) -> float:
-        stated = work.live.operator.cost
-        return self.engine.costs.get(work.live.box.name, 0.0) if stated is None else stated
+    def _seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:
+        """How long a box computes."""
+        measured = self._measured(live)
+        if measured is not None:
+            return measured.seconds(packets, tuples, results, keys)
+        return self._cost(live) * tuples
+
+    def _measured(self, live: LiveBox) -> OperatorCost | None:
+        if self.engine.calibration is None or live.operator.cost is not None:
+            return None
+        return self.engine.calibration.cost(live.operator.label)
+
+    def _keys(self, work: Work) -> int:
+        """Keys in what a call takes, where it matters."""
+        measured = self._measured(work.live)
+        if measured is None or not measured.key:
+            return 0
+        return sum([keys_of(work.live.operator, round_) for round_ in work.rounds])
+
+    def _cost(self, live: LiveBox) -> float:
+        """Seconds per tuple, as stated or given."""
+        stated = live.operator.cost
+        return self.engine.costs.get(live.box.name, 0.0) if stated is None else stated
 
     def _send(self, work: Work, then: Callable[[], None]) -> None:
         """What came of a call leaves; a worker whose result is too early tries again after others' calls."""
@@ -551,10 +585,11 @@ class SimulatedRun:
 
     def _consume(self, work: Work, then: Callable[[], None]) -> None:
         """A call on a box whose state is by bucket: time passes after each bucket's rows."""
-        runtime, overhead, cost = self.runtime, self.engine.call_overhead, self._cost(work)
+        runtime, overhead = self.runtime, self.engine.call_overhead
         runtime.split(work)
         parts = runtime.consume(work)
-        computing = 0.0
+        parts_done = results = 0
+        carrying = 0.0
 
         def step() -> None:
             if self.memory is not None:
@@ -567,18 +602,19 @@ class SimulatedRun:
             self._pass_on(work, partial(go_on, rows))
 
         def go_on(rows: int | None) -> None:
-            nonlocal computing
+            nonlocal parts_done, results, carrying
             if rows is None:
-                work.seconds = computing
+                work.seconds = self._seconds(work.live, parts_done, work.tuples, results) + carrying
                 self._over(work, then)
                 return
             work.overhead += self.clock.now() - work.ended
             work.overhead += overhead
             runtime.overhead.worker += overhead
-            seconds = cost * rows
+            seconds = self._seconds(work.live, 1, rows, work.tuples_out - results)
+            parts_done, results = parts_done + 1, work.tuples_out
             if self.memory is not None:
-                seconds = self.memory.part(work, seconds, self.clock.now())
-            computing += seconds
+                computing, seconds = seconds, self.memory.part(work, seconds, self.clock.now())
+                carrying += seconds - computing
             self.cores.run(work.worker, overhead + seconds, step)
 
         step()

@@ -1,0 +1,158 @@
+"""What ``headgate calibrate`` measures and writes, and how a simulation uses it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate import testing
+from headgate.bench import calibrating
+from headgate.engines.calibration import Calibration, OperatorCost
+from headgate.errors import PipelineError
+
+MEMORY = hg.MemoryModel("here", {1: 0.0, 2: 1e-11, 3: 3e-11}, 1e-10, bandwidth=2e10, notes=('a "note"',))
+COSTS = {
+    "filter(a > 0)": OperatorCost(1e-3, 2e-3, 4e-3),
+    'filter(s = "x")': OperatorCost(1e-6, 2e-9, 0.0, 3e-9),
+    "tumbling window: count(*) AS n": OperatorCost(0.0, 0.0, 1.0),
+}
+FOUND = Calibration(MEMORY, COSTS, call_overhead=5e-5, scale=1.25)
+
+
+def test_a_calibration_is_what_was_written(tmp_path: Path) -> None:
+    FOUND.save(tmp_path / "host.costs")
+    read = Calibration.load(tmp_path / "host.costs")
+    assert (read.call_overhead, read.scale) == (pytest.approx(FOUND.call_overhead), FOUND.scale)
+    assert read.operators.keys() == COSTS.keys()
+    for label, cost in COSTS.items():
+        assert read.operators[label] == pytest.approx(cost)
+    assert read.memory.levels == pytest.approx(MEMORY.levels)
+    assert (read.memory.memory, read.memory.bandwidth) == (pytest.approx(1e-10), pytest.approx(2e10))
+    assert (read.memory.name, read.memory.link, read.memory.notes) == ("here", None, MEMORY.notes)
+    assert hg.Simulated(topology="host", memory=tmp_path / "host.costs").memory == read.memory
+
+
+def test_a_simulation_takes_operators_costs_from_the_file(tmp_path: Path) -> None:
+    """Two of three rows pass: 1 ms for the packet, 3 × 2 for tuples, 2 × 4 for results, a quarter more."""
+    FOUND.save(tmp_path / "host.costs")
+    app, found = hg.App("one"), []
+    rows = testing.from_rows([{"a": 0}, {"a": 1}, {"a": 2}])
+    app.source("s", rows).filter("a > 0", name="box").to("q", hg.to_list(found))
+    for costs in (FOUND, tmp_path / "host.costs", str(tmp_path / "host.costs")):
+        report = app.run(hg.Simulated(workers=1, costs=costs), "round_robin")
+        (call,) = report.trace
+        assert call.end - call.start == pytest.approx(5e-5 + 1.25 * (0.001 + 3 * 0.002 + 2 * 0.004))
+    assert len(found) == 6
+    report = app.run(hg.Simulated(workers=1, costs=replace(FOUND, operators={})), "round_robin")
+    assert report.seconds == pytest.approx(5e-5)  # an operator that was not measured costs nothing
+
+
+def test_what_is_closed_at_the_end_costs_too() -> None:
+    app = hg.App("end")
+    rows = [{"k": i % 2, "t": i} for i in range(6)]
+    times = app.source("s", testing.from_rows(rows)).select("k", "timestamp_seconds(t) AS t", name="times")
+    windows = times.key_by("k").window(hg.tumbling("1 minute", on="t")).agg("count(*) AS n", name="box")
+    windows.to("q", hg.to_list([]))
+    report = app.run(hg.Simulated(workers=1, costs=FOUND), "round_robin")
+    assert report.seconds == pytest.approx(2 * 1.25, rel=0.01)
+
+
+def test_a_keyed_box_pays_for_the_keys_of_every_packet() -> None:
+    """Null is a key too; two columns are one key."""
+    app = hg.App("keys")
+    rows = [{"a": a, "b": b} for a, b in ((1, "x"), (1, "y"), (None, "x"), (1, "x"), (2, None), (None, "x"))]
+    keyed = app.source("s", testing.from_rows(rows)).key_by("a", "b")
+    keyed.running("count(*) AS n", name="box").to("q", hg.to_list([]))
+    costs = Calibration(MEMORY, {app.network.boxes[0].operator.label: OperatorCost(0.0, 0.0, 0.0, 1.0)})
+    report = app.run(hg.Simulated(workers=1, costs=costs), "round_robin")
+    assert report.seconds == pytest.approx(4)
+
+
+def test_workers_inside_a_keyed_box_share_its_measured_cost() -> None:
+    app = hg.App("keyed")
+    rows = [{"a": i} for i in range(100)]
+    keyed = app.source("s", testing.from_rows(rows)).key_by("a")
+    keyed.running("sum(a) AS s", name="box").to("q", hg.to_list([]))
+    label = app.network.boxes[0].operator.label
+    costs = Calibration(MEMORY, {label: OperatorCost(0.0, 1.0, 2.0)})
+    one = app.run(hg.Simulated(workers=1, costs=costs), "lp")
+    four = app.run(hg.Simulated(workers=4, costs=costs, split=True, buckets=20), "lp")
+    assert one.seconds == pytest.approx(300)
+    assert four.boxes["box"].busy == pytest.approx(300)
+    assert four.seconds < 200
+
+
+# --- mistakes --------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="'headgate calibrate' measures the host's"):
+        hg.Simulated(costs=tmp_path / "none.costs")
+    with pytest.raises(PipelineError, match="cannot be written to"):
+        FOUND.save(tmp_path / "none" / "host.costs")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("[engine]", "[engine"), "cannot be read as prices"),
+        (lambda text: text.replace("[engine]", "[motor]"), r"no table \[engine\]"),
+        (lambda text: text.replace("scale = 1.25", "scale = 'much'"), "'scale' must be a number"),
+        (lambda text: text.replace("[read]", "[write]"), r"no table \[read\]"),
+        (lambda text: text + '"top 5" = [1.0, 2.0]\n', r"'top 5' must be \[call, tuple, result, key\]"),
+        (lambda text: text + '"top 5" = [1.0, 2.0, -1.0, 0.0]\n', "'top 5' must be a number"),
+    ],
+)
+def test_a_broken_file_is_told_with_what_is_wrong(tmp_path: Path, change, said: str) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "host.costs"
+    FOUND.save(file)
+    file.write_text(change(file.read_text()))
+    with pytest.raises(PipelineError, match=said):
+        hg.Simulated(costs=file)
+
+
+# --- measuring -------------------------------------------------------------------------------------------
+
+_COST = st.floats(1e-9, 1e-3)
+
+
+@given(_COST, _COST, _COST)
+def test_the_line_through_exact_times_is_their_cost(call: float, tuple_: float, result: float) -> None:
+    made = np.array([(1.0, n, n * share) for n in (100.0, 1000.0, 30000.0) for share in (0.1, 0.7)])
+    found = calibrating._line(made, made @ np.array([call, tuple_, result]))
+    assert made @ np.array(found) == pytest.approx(made @ np.array([call, tuple_, result]), rel=1e-3)
+
+
+def test_no_cost_is_negative_however_times_fall() -> None:
+    made = np.array([(1.0, n, n / 2) for n in (10.0, 100.0, 1000.0)])
+    assert min(calibrating._line(made, np.array([3.0, 2.0, 1.0]))) >= 0
+
+
+def test_every_operator_of_an_application_is_measured() -> None:
+    app = hg.App("all")
+    stream = app.source("s", hg.from_rate(10, limit=1))
+    windows = stream.key_by("value").window(hg.session("1 minute", on="timestamp"))
+    sessions = windows.agg("collect_list(value) AS l", "avg(value) AS m")
+    sessions.filter("m > 3").top(3, by="m", every="1 hour", on="window_start").to("q", hg.to_list([]))
+    stream.with_columns("CAST(value AS STRING) AS s").key_by("s").running("max(value) AS x").to(
+        "r", hg.to_list([])
+    )
+    before = os.sched_getaffinity(0)
+    told: list[float] = []
+    found = calibrating.calibrate([app.network], True, lambda what, part: told.append(part))
+    assert os.sched_getaffinity(0) == before
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert found.operators.keys() == {box.operator.label for box in app.network.boxes}
+    for cost in found.operators.values():
+        assert min(cost) >= 0
+        assert cost.seconds(1, 1000, 1000) > 0
+    prices = [price for _, price in sorted(found.memory.levels.items())] + [found.memory.memory]
+    assert prices == sorted(prices)
