@@ -73,18 +73,28 @@ class Sessions:
         hard = (self._next[olds] >= 0) | (time[leads] < self._first[olds])
         if np.count_nonzero(too_late):
             hard[key[too_late]] = True
+        of_row = np.empty(len(slots), dtype=np.int64)
+        merged = into = None
         if np.count_nonzero(hard):
-            return self._apart(hard[keys], slots, times, before)
+            rows = hard[keys].nonzero()[0]
+            sorted_out = self._sort_out(slots[rows], times[rows], before[rows])
+            of_row[rows], merged, into = sorted_out.groups, sorted_out.merged, sorted_out.into
+            easy = ~hard
+            stay = easy[key]
+            key, time, order = (easy.cumsum() - 1)[key[stay]], time[stay], order[stay]
+            leads, fresh = leads[stay], fresh[stay]
+            unique, olds, last, live = unique[easy], olds[easy], last[easy], live[easy]
         begins = leads | fresh
         finals = np.ones(len(key), dtype=np.bool_)
         finals[:-1] = begins[1:]
-        if not np.count_nonzero(fresh):
+        if np.count_nonzero(fresh):
+            starts, ends = time[begins], time[finals]
+            groups = self._prolong(unique, olds, live, key[begins], fresh[begins], starts, ends)
+        else:
             self._last[olds] = np.maximum(last, time[finals])
-            return Assignment(olds[keys])
-        groups = self._prolong(unique, olds, live, key[begins], fresh[begins], time[begins], time[finals])
-        of_row = np.empty(len(slots), dtype=np.int64)
+            groups = olds
         of_row[order] = groups[begins.cumsum() - 1]
-        return Assignment(of_row)
+        return Assignment(of_row, None, merged, into)
 
     def _prolong(
         self, unique: Ints, olds: Ints, live: Mask, owners: Ints, new: Mask, starts: Ints, ends: Ints
@@ -113,17 +123,12 @@ class Sessions:
             self._next[olds[beside]] = leaders[beside]
         return groups
 
-    def _apart(self, hard: Mask, slots: Ints, times: Ints, before: Ints) -> Assignment:
-        """As ``assign``, where the keys of the rows ``hard`` are sorted out with all their open sessions."""
-        easy_rows, rows = (~hard).nonzero()[0], hard.nonzero()[0]
-        groups = np.empty(len(slots), dtype=np.int64)
-        groups[easy_rows] = self.assign(slots[easy_rows], times[easy_rows], before[easy_rows]).groups
-        unique, keys = distinct(slots[rows])
+    def _sort_out(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
+        """As ``assign``, for all rows of keys that are sorted out with all their open sessions."""
+        unique, keys = distinct(slots)
         olds, of_key = self._chains(unique)
         opened = Opened(olds, of_key, self._first[olds], self._last[olds])
-        sorted_out = self._settle(unique, sorted_runs(keys, times[rows], before[rows], opened, self.gap))
-        groups[rows] = sorted_out.groups
-        return Assignment(groups, None, sorted_out.merged, sorted_out.into)
+        return self._settle(unique, sorted_runs(keys, times, before, opened, self.gap))
 
     def _chains(self, slots: Ints) -> tuple[Ints, Ints]:
         """The open sessions of ``slots``, and the place of each one's slot."""
