@@ -34,7 +34,7 @@ numbers.filter("value % 2 = 1", name="odd").to("odd", hg.to_list([]))
 MORE = (
     APP
     + """
-numbers.filter("value % 3 = 0", name="even").to("third", hg.to_parquet(OUT))
+numbers.filter("value % 3 = 0", name="third").to("third", hg.to_parquet(OUT))
 """
 )
 
@@ -62,17 +62,8 @@ def process(headgate: Run, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The application, running on threads."""
     file = tmp_path / "app.py"
     file.write_text(APP)
-    command = [
-        sys.executable,
-        "-m",
-        "headgate",
-        "run",
-        str(file),
-        "--engine",
-        "threads",
-        "--until",
-        "stopped",
-    ]
+    start = [sys.executable, "-c", "from headgate.cli.main import main; main()", "run", str(file)]
+    command = [*start, "--engine", "threads", "--until", "stopped"]
     made = subprocess.Popen([*command, "--workers", "2"], env={**os.environ}, stdout=subprocess.DEVNULL)
     wait_for(lambda: "flowing" in running())
     yield made

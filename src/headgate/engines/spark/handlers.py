@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.engines.commands import set_something
 from headgate.engines.control import Handler
-from headgate.engines.setting import set_something
 from headgate.errors import PipelineError, nearest
 from headgate.graph.expressions.types import spark_name
 

@@ -29,6 +29,7 @@ from headgate.engines.base import (
 )
 from headgate.engines.change import Change, Line
 from headgate.engines.clock import WallClock
+from headgate.engines.commands import handlers
 from headgate.engines.live import LiveOutput
 from headgate.engines.meeting import Meeting
 from headgate.engines.ordered import reordering
@@ -36,7 +37,6 @@ from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.engines.report import Report
 from headgate.engines.runtime import Runtime
 from headgate.engines.sources.base import Wait
-from headgate.engines.threads.handlers import handlers
 from headgate.engines.threads.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output
