@@ -317,9 +317,16 @@ def test_calibrate_measures_an_application_and_says_where_it_wrote(
     engine = hg.Simulated(topology="host", memory=file, costs=file)
     assert engine.calibration is not None
     assert "filter(a > 9)" in engine.calibration.operators
+    simulated = headgate(
+        "simulate", tmp_path / "shop.py", "--topology", "host", "--memory", file, "--costs", file
+    )
+    assert "big" in simulated
 
 
 def test_calibrate_mistakes(mistake: Run, app_file: Callable[[str], Path], tmp_path: Path) -> None:
+    said = mistake("simulate", app_file(GOOD), "--costs", tmp_path / "none.costs")
+    assert "'headgate calibrate' measures the host's" in said
+    assert "give topology= too" in mistake("simulate", app_file(GOOD), "--memory", "e7540")
     assert "there is no folder" in mistake("calibrate", "--output", tmp_path / "none" / "host.costs")
     assert "name no application" in mistake("calibrate", app_file(GOOD), "--validate")
 

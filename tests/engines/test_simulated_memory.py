@@ -154,6 +154,17 @@ def test_a_packet_that_two_boxes_read_is_in_the_cache_for_the_second() -> None:
     assert times(run(app, [0, 0], last_first=False)) == [("A", pytest.approx(101)), ("B", pytest.approx(2))]
 
 
+def test_two_boxes_that_pass_the_same_packet_on_write_it_twice() -> None:
+    app = hg.App("fork")
+    stream = app.source("s", numbers())
+    for name in ("A", "B"):
+        again = stream.universal(cost=0.0, name=name).universal(cost=0.0, name=f"after {name}")
+        again.to(name, hg.to_list([]))
+    report = run(app, [0, 0, 1, 1])
+    assert report.traffic is not None
+    assert sum(report.traffic.bytes.values()) == 8 * PACKET
+
+
 def test_a_packet_that_was_displaced_is_read_from_farther_away() -> None:
     """Five packets of 8 kB do not fit into an L2 of 32 kB: the oldest is only in L3 when it is read."""
 
@@ -164,6 +175,14 @@ def test_a_packet_that_was_displaced_is_read_from_farther_away() -> None:
     assert second(3) == pytest.approx([2, 2, 2])
     assert second(5)[0] == pytest.approx(10 + 1)
     assert second(9)[0] == pytest.approx(100 + 1)
+
+
+def test_what_is_displaced_from_the_last_cache_is_carried_to_memory() -> None:
+    """L3 has room for 8: the 8th and the 9th, with what they read, displace one each; reading one a third."""
+    report = run(chain(2, packets=9), [0, 0], last_first=False)
+    assert report.traffic is not None
+    assert report.traffic.written_back == 3 * PACKET
+    assert run(chain(2, packets=6), [0, 0], last_first=False).traffic.written_back == 0  # type: ignore[union-attr]
 
 
 def test_what_is_read_for_the_last_time_makes_room() -> None:
@@ -262,6 +281,7 @@ def test_a_keyed_box_with_several_workers_inside_pays_too() -> None:
     assert report.traffic is not None
     assert sum(report.traffic.bytes.values()) == 8 * PACKET  # read once, written once
     assert report.traffic.seconds > 0
+    assert report.boxes["box"].busy == pytest.approx(report.traffic.seconds)
 
 
 @pytest.mark.parametrize("name", memory_model.names())

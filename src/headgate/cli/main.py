@@ -115,12 +115,22 @@ def simulate(
     until: UntilText = "drained",
     call_overhead: Annotated[float, typer.Option(help="Seconds that every box call costs.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Fixes every random choice.")] = 0,
+    machine: Annotated[
+        str | None, typer.Option("--topology", help="On which machine; see `headgate topology`.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What its memory costs: e5310, e7-4820, e7540, or a calibrated file.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="What operators cost: a file that `headgate calibrate` wrote.")
+    ] = None,
 ) -> None:
     """Run an application in virtual time: real answers, exact times, any number of workers.
 
     Example: `headgate simulate examples/tpcx_bb/q4.py --workers 16 --call-overhead 0.00002`
     """
-    _run(load_app(app), Simulated(call_overhead=call_overhead, seed=seed), policy, workers, _until(until))
+    engine = Simulated(topology=machine, memory=memory, call_overhead=call_overhead, seed=seed, costs=costs)
+    _run(load_app(app), engine, policy, workers, _until(until))
 
 
 @cli.command()
