@@ -18,11 +18,9 @@ from headgate.bench.result import Result
 from headgate.workloads import tpcx_bb
 
 QUICK = locality_host.Sizes(pairs=3, rows=80_000, shop_rows=3_000, sweep_rows=200_000, sweep_rounds=1)
-FULL = locality_host.Sizes(
-    pairs=PAIRS, rows=1_600_000, shop_rows=40_000, sweep_rows=2_000_000, sweep_rounds=5
-)
-QUICK_MACHINES = locality_machines.Sizes(alone=16, each=4, sorting=4, computing=(1e-9,))
-FULL_MACHINES = locality_machines.Sizes(alone=64, each=16, sorting=12, computing=locality_machines.COMPUTING)
+FULL = locality_host.Sizes(PAIRS, rows=1_200_000, shop_rows=30_000, sweep_rows=2_000_000, sweep_rounds=5)
+QUICK_MACHINES = locality_machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,))
+FULL_MACHINES = locality_machines.Sizes(alone=64, each=12, sorting=6, computing=locality_machines.COMPUTING)
 
 
 def run(quick: bool, console: Console) -> list[Result]:
