@@ -155,12 +155,15 @@ class TaskPolicy(Policy):
         decisions: Sequence[Decision] = ()
         boxes = self.catalog.boxes
         if isinstance(event, Finished):
-            self._finished(event.box, event.worker)
+            # A worker that was one too many has ended its last call.
+            worker = event.worker if event.worker < len(self._given) else None
+            if worker is not None:
+                self._finished(event.box, worker)
             for place, _ in event.queues:
-                self._check(place, event.worker, immediate=True)
-            self._check(event.box, event.worker)
+                self._check(place, worker, immediate=True)
+            self._check(event.box, worker)
             for place, _ in event.queues:
-                self._check_upstream(place, event.worker)
+                self._check_upstream(place, worker)
         elif isinstance(event, Started):
             self._check(event.box, event.worker)
             self._check_upstream(event.box, event.worker)
