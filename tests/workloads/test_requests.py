@@ -43,6 +43,19 @@ def test_answers_do_not_depend_on_the_schedule(policy: str, engine: hg.Engine) -
     assert found["r0"] != found["r2"], "each has its own data"
 
 
+@pytest.mark.parametrize("kind", ["parallel", "merges"])
+def test_parts_that_are_read_by_themselves_meet_in_order(kind: str) -> None:
+    """On the papers' machine with its memory, too; every stage of merges has about as much to do."""
+    expected, report = run(kind, 2, 8000, 4, "lp", hg.Simulated(workers=1))
+    assert len(requests.network(2, kind, 8000, 4).network.sources) == 8
+    for policy in ("las", "bobox"):
+        engine = hg.Simulated(topology="e7540", memory=True, packet_rows=512)
+        assert run(kind, 2, 8000, 4, policy, engine)[0] == expected
+    filters = [box.tuples_in for name, box in report.boxes.items() if name.startswith("filter")]
+    assert len(filters) == (6 if kind == "merges" else 16)
+    assert max(filters) < 2.5 * min(filters)
+
+
 def test_requests_share_nothing_and_the_first_is_the_oldest() -> None:
     network = requests.network(3, "pipeline", 10, 4).network
     assert sorted(set(network.requests)) == [0, 1, 2]
