@@ -11,7 +11,8 @@ from headgate.graph.network import Output
 
 if TYPE_CHECKING:
     from headgate.engines.attended import Attended
-    from headgate.engines.threads.engine import _Run
+    from headgate.engines.report import QueryReport
+    from headgate.engines.runtime import Runtime
 
 WHAT = ("policy", "period", "batch", "workers", "add", "remove")
 
@@ -44,39 +45,43 @@ def set_something(run: Attended, given: dict[str, Any]) -> dict[str, Any]:
     return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}
 
 
-def handlers(run: _Run) -> dict[str, Handler]:
+def handlers(run: Attended, runtime: Runtime) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
-    return {"status": lambda _: _status(run), "set": lambda given: set_something(run, given)}
+    return {"status": lambda _: _status(run, runtime), "set": lambda given: set_something(run, given)}
 
 
-def _status(run: _Run) -> dict[str, Any]:
+def _status(run: Attended, runtime: Runtime) -> dict[str, Any]:
     with run.lock:
-        report, runtime = run.report(run.now()), run.runtime
+        report = run.report(run.now())
         queries = []
         for live in runtime.outputs:
             own = live.report
             boxes = runtime.network.queries.get(own.name, frozenset())
-            queries.append(
-                {
-                    "name": own.name,
-                    "state": "failed" if own.error is not None else "removed" if own.removed else "running",
-                    "error": None if own.error is None else str(own.error),
-                    "tuples_in": own.tuples_in,
-                    "tuples_out": own.tuples_out,
-                    "p50": own.latency.p50,
-                    "p99": own.latency.p99,
-                    "qos": own.qos,
-                    "shed": own.shed,
-                    "backlog": sum(runtime.boxes[box].inbox.rows for box in boxes) + live.inbox.rows,
-                    "restarts": 0,
-                }
-            )
+            backlog = sum(runtime.boxes[box].inbox.rows for box in boxes) + live.inbox.rows
+            queries.append(query_status(own, "removed" if own.removed else "running", backlog))
         return {
             "app": runtime.network.name,
-            "engine": "threads",
+            "engine": report.engine,
             "policy": report.policy,
             "seconds": report.seconds,
             "workers": report.workers,
             "queries": queries,
             "problems": report.problems,
         }
+
+
+def query_status(own: QueryReport, state: str, backlog: int, restarts: int = 0) -> dict[str, Any]:
+    """A query as ``headgate status`` shows it; ``state`` unless it has failed."""
+    return {
+        "name": own.name,
+        "state": state if own.error is None else "failed",
+        "error": None if own.error is None else str(own.error),
+        "tuples_in": own.tuples_in,
+        "tuples_out": own.tuples_out,
+        "p50": own.latency.p50,
+        "p99": own.latency.p99,
+        "qos": own.qos,
+        "shed": own.shed,
+        "backlog": backlog,
+        "restarts": restarts,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.engines.commands import set_something
+from headgate.engines.commands import query_status, set_something
 from headgate.engines.control import Handler
 from headgate.errors import PipelineError, nearest
 from headgate.graph.expressions.types import spark_name
@@ -31,22 +31,8 @@ def _status(run: _Run) -> dict[str, Any]:
             own = report.queries[node.name]
             live = runtime.live[node.place]
             finished = runtime.position.nodes[node.key].cursor > runtime.position.offsets.next_serial
-            state = "failed" if own.error is not None else "finished" if finished else "running"
-            queries.append(
-                {
-                    "name": node.name,
-                    "state": state,
-                    "error": None if own.error is None else str(own.error),
-                    "tuples_in": own.tuples_in,
-                    "tuples_out": own.tuples_out,
-                    "p50": own.latency.p50,
-                    "p99": own.latency.p99,
-                    "qos": own.qos,
-                    "shed": own.shed,
-                    "backlog": runtime.backlog(node),
-                    "restarts": live.restarts,
-                }
-            )
+            state = "finished" if finished else "running"
+            queries.append(query_status(own, state, runtime.backlog(node), live.restarts))
         return {
             "app": run.network.name,
             "engine": "spark",

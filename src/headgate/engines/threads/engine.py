@@ -177,7 +177,7 @@ class _Run(Attended):
         try:
             feeder.start()
             self.workers.start()
-            with self.on(line), self.control(self.runtime.network.name, handlers(self)):
+            with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
                 self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
