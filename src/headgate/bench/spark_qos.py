@@ -36,7 +36,7 @@ NAMES = {
 }
 FLAT = 0.05
 """Seconds by which answers may fall behind in a second while a backlog counts as flat."""
-FIRST_RATE = 4_000
+FIRST_RATE = 16_000
 LIMIT = 300.0
 """Seconds after which a measurement is given up."""
 FINEST = 1.12
