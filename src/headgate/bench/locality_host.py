@@ -35,7 +35,7 @@ class Sizes:
 
     pairs: int
     rows: int
-    """Of pipelines; sorting takes a quarter of them for as long."""
+    """Of pipelines; sorting takes an eighth of them for as long."""
     shop_rows: int
     """In the files of each TPCx-BB stream; sixteen requests together read sixteen times as many."""
     sweep_rows: int
@@ -61,7 +61,7 @@ class Case:
 
 def cases(sizes: Sizes, data: Path) -> list[Case]:
     found = []
-    for kind, share in (("pipeline", 1), ("sort_merge", 4)):
+    for kind, share in (("pipeline", 1), ("sort_merge", 8)):
         for count in (1, MANY):
             rows = sizes.rows // share // count
             found.append(Case(kind, count, [lambda k=kind, c=count, r=rows: requests.network(c, k, r)]))  # type: ignore[misc]

@@ -44,7 +44,10 @@ PLACES = ("L1", "L2", "L3", "memory", "remote")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Packets of a request: alone, and of each of sixteen; sorting takes fewer, for it takes long to do."""
+    """Packets of a request: alone, and of each of sixteen; sorting takes fewer, for it takes long to do.
+
+    On machines with small packets requests have twice as many.
+    """
 
     alone: int
     each: int
@@ -92,8 +95,9 @@ def half_of_l2(machine: str) -> int:
 def cases(machine: str, sizes: Sizes, levels: Sequence[float]) -> list[Case]:
     """One and sixteen requests; merges, which depend on memory most, at several levels of computing."""
     middle = sizes.computing[len(sizes.computing) // 2]
+    times = 1 if machine == SMP else 2
     return [
-        Case(machine, kind, count, packets if count == 1 else few, computing)
+        Case(machine, kind, count, times * (packets if count == 1 else few), computing)
         for count in (1, MANY)
         for kind, packets, few, at in (
             ("merges", sizes.alone, sizes.each, levels),
