@@ -46,7 +46,7 @@ def run(quick: bool, console: Console) -> list[Result]:
     return [
         Result(
             f"driver memory, {total:,} rows of backlog",
-            "issue 3",
+            "our aim",
             "MiB at peak: at most 1.2 times that of a tenth of the rows",
             peaks[1],
             peaks[0],

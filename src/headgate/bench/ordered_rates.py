@@ -29,7 +29,7 @@ SOON = 0.1
 """Seconds after the last arrival in which a query that keeps up is done."""
 STEPS = 6
 """Halvings of the search for the peak."""
-SOURCE = "issue 4"
+SOURCE = "our aim"
 
 
 @dataclass(frozen=True)
