@@ -22,9 +22,11 @@ from headgate.scheduling.interface import (
     Run,
     SetTimer,
     Shed,
+    Spawned,
     Started,
     Timer,
 )
+from headgate.scheduling.monitor import Monitor
 from headgate.scheduling.shedding import FILL, MOST, Shedding
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
@@ -286,3 +288,20 @@ def test_the_schedule_is_fixed_by_the_seed() -> None:
     app = overloaded(Spell((10, 15)), Spell((10, 60)))
     traces = [list(app.run("simulated", hg.policies.shedding("qos"), workers=2).trace) for _ in range(2)]
     assert traces[0] == traces[1]
+
+
+def test_a_worker_that_another_was_quicker_than_is_spare_as_soon_as_nothing_waits() -> None:
+    """It asked while the tuples were still queued, and does not ask again before it is woken."""
+    catalog = Catalog([box("a", source=0)])
+    monitor = Monitor(catalog, 2, 1.0)
+    for event in (
+        Spawned(0.0, 0, QueueState(10)),
+        Idle(0.0, 1),
+        Started(0.0, 0, 0, 10, QueueState(0)),
+        Finished(0.1, 0, 0, 10, 10, 0.1, 0.0),
+        Idle(0.1, 0),
+    ):
+        catalog.apply(event)
+        monitor.note(event, ())
+    monitor.close(1.0)
+    assert monitor.capacity == pytest.approx(2.0)

@@ -75,9 +75,11 @@ class Monitor:
         self._done = self._spare = 0.0
         self._recent_done = self._recent_busy = 0.0
         self._longest = 0.0
-        self._parked: dict[int, float] = {}
-        """Workers that had nothing to do, and since when."""
-        self._since = self.catalog.since
+        self._parked: set[int] = set()
+        """Workers without work."""
+        self._calm = False
+        """Some are, and nothing waits: who finds no lane free among tuples that wait is not spare."""
+        self._at = self._since = self.catalog.since
 
     def _room(self, goal: Goal | None) -> float:
         """Where a QoS graph begins to fall; infinite if it never does."""
@@ -92,6 +94,7 @@ class Monitor:
 
     def note(self, event: Event, decisions: Sequence[Decision]) -> None:
         """Take in what happened, and what was decided on it."""
+        self._pass_time(event.time)
         if isinstance(event, Arrived):
             source = self.sources[event.source] if event.source < len(self.sources) else _Source()
             source.tuples += event.tuples
@@ -101,20 +104,18 @@ class Monitor:
             self._done += event.tuples_in * self.catalog.boxes[event.box].cost
             self._longest = max(self._longest, event.seconds)
         elif isinstance(event, Idle):
-            self._unpark(event.worker, event.time)
             given = any(isinstance(d, Run) and d.worker == event.worker for d in decisions)
-            # A worker that finds no lane free among tuples that wait is no spare capacity.
-            if not given and not any(box.queue.tuples for box in self.catalog.boxes):
-                self._parked[event.worker] = event.time
+            (self._parked.discard if given else self._parked.add)(event.worker)
         for decision in decisions:
             if isinstance(decision, Wake):
-                for worker in decision.workers:
-                    self._unpark(worker, event.time)
+                self._parked.difference_update(decision.workers)
+        self._calm = bool(self._parked) and not any(box.queue.tuples for box in self.catalog.boxes)
 
-    def _unpark(self, worker: int, now: float) -> None:
-        since = self._parked.pop(worker, None)
-        if since is not None:
-            self._spare += now - max(since, self._since)
+    def _pass_time(self, now: float) -> None:
+        """Until now it was as the last event left it."""
+        if self._calm:
+            self._spare += max(now - self._at, 0.0) * len(self._parked)
+        self._at = max(self._at, now)
 
     # --- the end of a period ------------------------------------------------------------------------
 
@@ -131,9 +132,7 @@ class Monitor:
 
     def _measure_capacity(self, now: float, elapsed: float) -> None:
         """What got done in the time in which workers had something to do."""
-        for worker in list(self._parked):
-            self._unpark(worker, now)
-            self._parked[worker] = now
+        self._pass_time(now)
         kept = math.exp(-elapsed / (MEMORY * max(elapsed, self._longest)))
         self._recent_done = kept * self._recent_done + self._done
         self._recent_busy = kept * self._recent_busy + elapsed - self._spare / self.workers
