@@ -98,6 +98,17 @@ def test_new_requests_go_to_the_node_with_idle_workers() -> None:
     assert nodes_of(table) == {0: [0], 1: [1]}, "two tasks wait for the two workers of node 0"
 
 
+def test_idle_workers_count_where_memory_does_not_tell_nodes_apart_and_requests_speak_against() -> None:
+    """Node 0 has one request and both workers busy; node 1 has two requests with nothing to do."""
+    machine = Topology("no-memory", (Node(0, (0, 1)), Node(1, (2, 3))))
+    table = brain("00123", topology=machine)
+    table.arrive(0, 1, worker=0)
+    table.arrive(2, 3, worker=2)
+    assert table.serve_all(2) == [3, 2]
+    table.arrive(4)
+    assert nodes_of(table) == {0: [0], 1: [1], 2: [1], 3: [1]}
+
+
 def test_a_node_with_more_free_memory_is_preferred() -> None:
     """As many workers are idle on either; what waits in the queues makes the difference."""
     small = Topology("small", (Node(0, (0, 1), 1000), Node(1, (2, 3), 1000)))
