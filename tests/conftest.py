@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
 
 import headgate as hg
+from headgate.cli import display
+from headgate.cli.main import cli
 
 os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 """Sockets of running applications: tests at the same time must not meet each other's."""
@@ -81,3 +85,31 @@ def engine(request: pytest.FixtureRequest) -> hg.Engine:
     run = made.run
     made.run = lambda *given, **options: _ends(lambda: run(*given, **options))  # type: ignore[method-assign]
     return made
+
+
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No application runs but those that the test starts."""
+    folder = tempfile.mkdtemp(prefix="hg-")
+    monkeypatch.setenv("HEADGATE_RUNTIME", folder)
+    yield
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which nothing has to be folded."""
+    for console in (display.console, display.errors):
+        monkeypatch.setattr(console, "width", 200)
+
+
+@pytest.fixture
+def headgate(wide: None) -> Callable[..., str]:
+    """``headgate(...)``: what a command prints; a mistake is raised as it is."""
+
+    def run(*arguments: object) -> str:
+        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import headgate as hg
-from headgate.cli import display, main
-from headgate.cli.main import cli
+from headgate.cli import main
 
 Run = Callable[..., str]
 COMMANDS = [
@@ -55,27 +53,8 @@ def app_file(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal in which nothing has to be folded."""
-    for console in (display.console, display.errors):
-        monkeypatch.setattr(console, "width", 200)
-
-
 @pytest.fixture
-def headgate() -> Run:
-    """``headgate(...)``: what a command prints; it must succeed."""
-
-    def run(*arguments: object) -> str:
-        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    return run
-
-
-@pytest.fixture
-def mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def mistake(wide: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """``mistake(...)``: the line in which ``main`` tells what is wrong; it must exit with 1."""
 
     def run(*arguments: object) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from headgate.cli import control as commands
-from headgate.cli import display
 from headgate.engines.control import Control, ControlError, NotRunning
 from headgate.errors import HeadgateError, PipelineError, SourceError
 
+pytestmark = pytest.mark.usefixtures("sockets")
 Run = Callable[..., str]
 
 
@@ -59,30 +54,6 @@ STATUS = {
         a_query("quiet", state="finished", tuples_out=0, p50=float("nan"), p99=None, backlog=None),
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sockets of our own, and a terminal in which nothing has to be folded."""
-    folder = tempfile.mkdtemp(prefix="hg-")
-    monkeypatch.setenv("HEADGATE_RUNTIME", folder)
-    monkeypatch.setattr(display.console, "width", 200)
-    yield
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def headgate() -> Run:
-    """``headgate(...)``: what a command prints; a mistake is raised as it is."""
-    cli = typer.Typer()
-    commands.register(cli)
-
-    def run(*arguments: object) -> str:
-        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    return run
 
 
 # --- status ---------------------------------------------------------------------------------------------

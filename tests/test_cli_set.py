@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from headgate.cli import control as commands
-from headgate.cli import display
 from headgate.engines.control import ControlError, NotRunning, running
 from headgate.errors import HeadgateError
 
+pytestmark = pytest.mark.usefixtures("sockets")
 Run = Callable[..., str]
 APP = """
 import headgate as hg
@@ -37,24 +32,6 @@ MORE = (
 numbers.filter("value % 3 = 0", name="third").to("third", hg.to_parquet(OUT))
 """
 )
-
-
-@pytest.fixture
-def headgate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """``headgate(...)``: what a command prints; a mistake is raised as it is."""
-    folder = tempfile.mkdtemp(prefix="hg-")
-    monkeypatch.setenv("HEADGATE_RUNTIME", folder)
-    monkeypatch.setattr(display.console, "width", 200)
-    cli = typer.Typer()
-    commands.register(cli)
-
-    def run(*arguments: object) -> str:
-        result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    yield run
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -228,7 +228,10 @@ MUTANTS: dict[str, tuple[Setup, str]] = {
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
 def test_mutants_of_parking_are_found(mutant: tuple[Setup, str]) -> None:
-    setup, kind = mutant
+    is_found(*mutant)
+
+
+def is_found(setup: Setup, kind: str) -> None:
     with pytest.raises(Violation) as found:
         explore(setup, looking_for=kind)
     print(f"\n{found.value}")
@@ -382,7 +385,4 @@ STATE_MUTANTS: dict[str, tuple[Setup, str]] = {
 
 @pytest.mark.parametrize("mutant", STATE_MUTANTS.values(), ids=STATE_MUTANTS.keys())
 def test_mutants_of_the_states_are_found(mutant: tuple[Setup, str]) -> None:
-    setup, kind = mutant
-    with pytest.raises(Violation) as found:
-        explore(setup, looking_for=kind)
-    print(f"\n{found.value}")
+    is_found(*mutant)

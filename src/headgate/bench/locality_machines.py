@@ -16,6 +16,7 @@ from rich.table import Table
 
 from headgate.app import App
 from headgate.bench.findings import ALIKE, checked
+from headgate.bench.locality_host import MANY
 from headgate.bench.result import Result
 from headgate.engines import memory_model, topology
 from headgate.engines.report import Report
@@ -24,7 +25,6 @@ from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads import requests
 
-MANY = 16
 SMP, NUMA, BOBOX = "e5310", "e7-4820", "e7540"
 LAS_PAPER, BOBOX_PAPER = "locality-aware scheduling", "Bobox"
 ROW = 32

@@ -16,7 +16,7 @@ from headgate.engines.change import OVER, SUCCEEDED, Change, Line
 from headgate.engines.control import Control, ControlError, Handler
 from headgate.engines.report import Report
 from headgate.engines.scheduled import Scheduled, TimerKey
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import PipelineError
 from headgate.graph.network import Output
 from headgate.scheduling.interface import Phase, Plan, Policy
 
@@ -101,10 +101,7 @@ class Attended:
 
     def _planned(self, change: Change, line: Line, now: float) -> None:
         line.planned.remove(change)
-        try:
-            self._change(change, line.outputs(change))
-        except HeadgateError as error:
-            self.runtime.problems.append(f"Change at {change.at:g} s: {error}")
+        self.runtime.planned(change, lambda: self._change(change, line.outputs(change)))
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, from any thread; raise if it cannot be."""
@@ -220,14 +217,15 @@ class Crew:
         self.count = 0
         self._grow(count)
 
-    def _grow(self, count: int) -> list[threading.Thread]:
+    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
         """As many places as there are workers; the threads of those that are new, or come back."""
         new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
         for worker in new:
             if worker == len(self._beds):
                 self._plans.append(None)
                 self._beds.append(self._shared or threading.Semaphore(0))
-                self._since.append(0.0)
+                self._since.append(now)
+            self._since[worker] = now
             self._gone.discard(worker)
         self.count = count
         made = [
@@ -250,15 +248,13 @@ class Crew:
     def new_term(self, count: int, one_semaphore: bool) -> None:
         """Lock held: so many workers from now on, without the plans that they have; all ask."""
         self._plans = [None] * len(self._plans)
-        now = self._attended.now()
         if one_semaphore != (self._shared is not None):
             sleepers = sorted(self._asleep)
             self.wake_sleepers()
             self._make_beds(one_semaphore)
             for worker in sleepers:  # who was only about to lie down finds the new bed
                 self._beds[worker].release()
-        for thread in self._grow(count):
-            self._since[int(thread.name.rpartition("-")[2])] = now
+        for thread in self._grow(count, self._attended.now()):
             thread.start()
         self.wake_sleepers()
 

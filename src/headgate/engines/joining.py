@@ -7,7 +7,7 @@ begins: it gets a copy of each.  Queries that join together share theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from headgate.errors import PipelineError, nearest
@@ -17,41 +17,24 @@ from headgate.graph.network import Arrow, Box, Network, Output, Port, Source, bo
 def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
     """A running network with queries more, each with boxes of its own."""
     check_new(network, outputs)
-    sources = {source.name: source for source in network.sources}
-    known = {box.name for box in network.boxes}
     made: dict[Box, Box] = {}
-    joining = []
     for output in outputs:
         if output.start not in ("earliest", "now"):
             raise PipelineError(
                 f"query '{output.name}' is to start with tuple {output.start}, which is gone; without a "
                 "checkpoint a query that joins starts with the next tuple: say start='now'."
             )
-        for box in _in_order(output.port):
-            if box not in made:
-                made[box] = _new_box(box, output, known, made, sources)
-        joining.append(replace(output, port=_moved(output.port, made, sources)))
+    joining = [_joining(output, made, network) for output in outputs]
     return network.joined(list(made.values()), joining)
 
 
 def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[str]) -> Network:
     """A network with some queries more and some fewer; boxes that are still needed stay as they are."""
     check_new(network, outputs)
-    names = [output.name for output in network.outputs]
-    for name in remove:
-        if name not in names:
-            raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, names)}")
+    check_removal(remove, [output.name for output in network.outputs])
     stay = [output for output in network.outputs if output.name not in remove]
-    if not stay:
-        raise PipelineError(f"Query '{remove[0]}' is the only one that runs; stop the run instead.")
-    sources = {source.name: source for source in network.sources}
     made = {box: box for box in network.boxes}
-    known = {box.name for box in network.boxes}
-    for output in outputs:
-        for box in _in_order(output.port):
-            if box not in made:
-                made[box] = _new_box(box, output, known, made, sources)
-        stay.append(replace(output, port=_moved(output.port, made, sources)))
+    stay += [_joining(output, made, network) for output in outputs]
     needed = {box for output in stay for box in boxes_before(output.port)}
     boxes = [box for box in dict.fromkeys(made.values()) if box in needed]
     letters = network.dead_letter
@@ -60,15 +43,27 @@ def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[
     return Network(network.sources, boxes, stay, network.name, letters)
 
 
-def _new_box(
-    box: Box, output: Output, known: set[str], made: dict[Box, Box], sources: dict[str, Source]
-) -> Box:
-    """A box of a query that joins, by a name that no other has."""
-    name = box.name
-    while name in known:
-        name = f"{name}@{output.name}"
-    known.add(name)
-    return Box(name, box.operator, tuple(_moved(port, made, sources) for port in box.ports))
+def _joining(output: Output, made: dict[Box, Box], network: Network) -> Output:
+    """A query that joins, over boxes that were made, and new ones for the others, by names of their own."""
+    sources = {source.name: source for source in network.sources}
+    known = {box.name for box in (*network.boxes, *made.values())}
+    for box in _in_order(output.port):
+        if box not in made:
+            name = box.name
+            while name in known:
+                name = f"{name}@{output.name}"
+            known.add(name)
+            made[box] = Box(name, box.operator, tuple(_moved(port, made, sources) for port in box.ports))
+    return replace(output, port=_moved(output.port, made, sources))
+
+
+def check_removal(remove: Sequence[str], alive: Collection[str]) -> None:
+    """Queries that go must run, and not be all that do."""
+    for name in remove:
+        if name not in alive:
+            raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, alive)}")
+    if remove and not set(alive).difference(remove):
+        raise PipelineError(f"Query '{remove[0]}' is the only one that runs; stop the run instead.")
 
 
 def check_new(network: Network, outputs: Sequence[Output]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
-from headgate.engines.joining import with_queries
+from headgate.engines.joining import check_removal, with_queries
 from headgate.engines.letter_box import LetterBox
 from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
 from headgate.engines.live_network import LiveNetwork
@@ -23,7 +23,7 @@ from headgate.engines.ordered.buckets import Buckets
 from headgate.engines.report import BoxCall, Report
 from headgate.engines.scheduled import Host, Scheduled
 from headgate.engines.shedding import Gate, report_shed, tell_importance
-from headgate.errors import HeadgateError, OperatorError, PipelineError, SinkError, nearest
+from headgate.errors import HeadgateError, OperatorError, PipelineError, SinkError
 from headgate.graph.network import Network, Output
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Order, Packet, empty_batch
@@ -190,11 +190,8 @@ class Runtime(Scheduled):
     def remove_query(self, name: str, now: float) -> LiveOutput:
         """Let a query go: it gives nothing more, and boxes that no other needs stop."""
         alive = {live.output.name: live for live in self._queries if not live.failed}
-        found = alive.get(name)
-        if found is None:
-            raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, alive)}")
-        if len(alive) == 1:
-            raise PipelineError(f"Query '{name}' is the only one that runs; stop the run instead.")
+        check_removal([name], alive)
+        found = alive[name]
         found.failed = found.removed = found.report.removed = True
         found.forget()
         self._stop_boxes(now)

@@ -131,6 +131,13 @@ class Scheduled:
         """Whether the policy that will be in force has what is to be set."""
         change.check(change.chosen or self.policy)
 
+    def planned(self, change: Change, carry_out: Callable[[], None]) -> None:
+        """A change whose time has come; nobody is there to hear why it cannot be."""
+        try:
+            carry_out()
+        except HeadgateError as error:
+            self.problems.append(f"Change at {change.at:g} s: {error}")
+
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
         """Another policy, settings of it, another number of workers: whatever is given."""
         chosen, workers = change.chosen, change.workers or self.requested

@@ -12,7 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.scheduling.catalog import Catalog, Goal
-from headgate.scheduling.interface import Arrived, Decision, Event, Finished, Idle, Run, Wake
+from headgate.scheduling.interface import (
+    Arrived,
+    Changed,
+    Decision,
+    Event,
+    Finished,
+    Idle,
+    QueueState,
+    Run,
+    Spawned,
+    Started,
+    Wake,
+)
 
 WEIGHT = 0.5
 """How much of a measurement the newest period makes up."""
@@ -79,6 +91,8 @@ class Monitor:
         """Workers without work."""
         self._calm = False
         """Some are, and nothing waits: who finds no lane free among tuples that wait is not spare."""
+        self._waiting = {place for place, box in enumerate(boxes) if box.queue.tuples}
+        """Boxes at which tuples wait."""
         self._at = self._since = self.catalog.since
 
     def _room(self, goal: Goal | None) -> float:
@@ -109,7 +123,9 @@ class Monitor:
         for decision in decisions:
             if isinstance(decision, Wake):
                 self._parked.difference_update(decision.workers)
-        self._calm = bool(self._parked) and not any(box.queue.tuples for box in self.catalog.boxes)
+        for place, queue in _queues(event):
+            (self._waiting.add if queue.tuples else self._waiting.discard)(place)
+        self._calm = bool(self._parked) and not self._waiting
 
     def _pass_time(self, now: float) -> None:
         """Until now it was as the last event left it."""
@@ -227,3 +243,10 @@ class Monitor:
             for down in box.downstream:
                 flows[down] += out
         return flows
+
+
+def _queues(event: Event) -> Sequence[tuple[int, QueueState]]:
+    """The queues that an event tells of, by box."""
+    if isinstance(event, Finished):
+        return event.queues
+    return ((event.box, event.queue),) if isinstance(event, Started | Spawned | Changed) else ()

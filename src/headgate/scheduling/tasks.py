@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.scheduling.catalog import Catalog
@@ -63,6 +63,14 @@ def oldest(tasks: Tasks) -> WaitingTask | None:
 
 def newest(tasks: Tasks) -> WaitingTask | None:
     return tasks.pop() if tasks else None
+
+
+def oldest_of(queues: Iterable[Tasks]) -> WaitingTask | None:
+    """The oldest of the first queue that has any."""
+    for tasks in queues:
+        if tasks:
+            return oldest(tasks)
+    return None
 
 
 def put(task: WaitingTask, queue: Tasks) -> None:

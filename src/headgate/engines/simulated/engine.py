@@ -47,7 +47,7 @@ from headgate.engines.runtime import NO_TICKET, Runtime
 from headgate.engines.scheduled import TimerKey
 from headgate.engines.simulated.workers import Cores, Meetings
 from headgate.engines.sources.base import Wait
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
@@ -326,12 +326,6 @@ class SimulatedRun:
             runtime.close_sink(runtime.remove_query(name, now))
         runtime.change(change, self._fit, now)
 
-    def _planned(self, change: Change, outputs: Sequence[Output]) -> None:
-        try:
-            self._change(change, outputs)
-        except HeadgateError as error:
-            self.runtime.problems.append(f"Change at {change.at:g} s: {error}")
-
     def _fit(self, policy: Policy) -> Policy:
         return refitted(policy, self.engine.packet_rows, self.runtime.admission.packet_rows)
 
@@ -366,7 +360,8 @@ class SimulatedRun:
     def run(self, line: Line | None = None) -> Report:
         line = line or Line()
         for change in line.planned:
-            self.at(change.at, partial(self._planned, change, line.outputs(change)))
+            carry_out = partial(self._change, change, line.outputs(change))
+            self.at(change.at, partial(self.runtime.planned, change, carry_out))
         self.open()
         line.attach(self)
         try:

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 from headgate.scheduling.interface import ANYONE, Decision, SetPacketRows, SetTimer, Timer, Wake
 from headgate.scheduling.parking import dense
-from headgate.scheduling.tasks import CountedTasks, TaskPolicy, Tasks, WaitingTask, newest, oldest, put
+from headgate.scheduling.tasks import (
+    CountedTasks,
+    TaskPolicy,
+    Tasks,
+    WaitingTask,
+    newest,
+    oldest,
+    oldest_of,
+    put,
+)
 
 BALANCING = 0.1
 """Seconds between looks at the load of the nodes, while somebody sleeps."""
@@ -121,19 +130,12 @@ class Bobox(CountedTasks):
         return oldest(self.requests[last].deferred)
 
     def _of_oldest_request(self, worker: int) -> WaitingTask | None:
-        for number in self._evaluated[self.node_of[worker]]:
-            deferred = self.requests[number].deferred
-            if deferred:
-                return oldest(deferred)
-        return None
+        return oldest_of(self.requests[number].deferred for number in self._evaluated[self.node_of[worker]])
 
     def _of_others(self, worker: int) -> WaitingTask | None:
         workers = self._workers[self.node_of[worker]]
         at = workers.index(worker)
-        for other in (*workers[at + 1 :], *workers[:at]):
-            if self._immediate[other]:
-                return oldest(self._immediate[other])
-        return None
+        return oldest_of(self._immediate[other] for other in (*workers[at + 1 :], *workers[:at]))
 
     # --- load balancing (section 5.2) ------------------------------------------------------------------
 

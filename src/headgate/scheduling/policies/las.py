@@ -15,6 +15,7 @@ from headgate.scheduling.tasks import (
     WaitingTask,
     newest,
     oldest,
+    oldest_of,
     put,
     waked,
 )
@@ -102,10 +103,7 @@ class Las(TaskPolicy):
         return newest(self._immediate[worker])
 
     def _of_mates(self, worker: int) -> WaitingTask | None:
-        for mate in self.mates[worker]:
-            if self._immediate[mate]:
-                return oldest(self._immediate[mate])
-        return None
+        return oldest_of(self._immediate[mate] for mate in self.mates[worker])
 
     def _of_oldest_request(self, worker: int) -> WaitingTask | None:
         for tasks in self._deferred[self.group_of[worker]].requests():
@@ -200,8 +198,4 @@ class Nls(CountedTasks):
 
     def _of_others(self, worker: int) -> WaitingTask | None:
         count = len(self._immediate)
-        for step in range(1, count):
-            other = (worker + step) % count
-            if self._immediate[other]:
-                return oldest(self._immediate[other])
-        return None
+        return oldest_of(self._immediate[(worker + step) % count] for step in range(1, count))
