@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.bench import calibrating
+from headgate.bench import calibrating, operator_costs
+from headgate.bench.yardstick import Yardstick
 from headgate.engines.calibration import Calibration, OperatorCost
+from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
 
 MEMORY = hg.MemoryModel("here", {1: 0.0, 2: 1e-11, 3: 3e-11}, 1e-10, bandwidth=2e10, notes=('a "note"',))
@@ -126,18 +129,18 @@ _COST = st.floats(1e-9, 1e-3)
 @given(_COST, _COST, _COST)
 def test_the_line_through_exact_times_is_their_cost(call: float, tuple_: float, result: float) -> None:
     made = np.array([(1.0, n, n * share) for n in (100.0, 1000.0, 30000.0) for share in (0.1, 0.7)])
-    found = calibrating._line(made, made @ np.array([call, tuple_, result]))
+    found = operator_costs.line(made, made @ np.array([call, tuple_, result]))
     assert made @ np.array(found) == pytest.approx(made @ np.array([call, tuple_, result]), rel=1e-3)
 
 
 def test_no_cost_is_negative_however_times_fall() -> None:
     made = np.array([(1.0, n, n / 2) for n in (10.0, 100.0, 1000.0)])
-    assert min(calibrating._line(made, np.array([3.0, 2.0, 1.0]))) >= 0
+    assert min(operator_costs.line(made, np.array([3.0, 2.0, 1.0]))) >= 0
 
 
 def test_every_operator_of_an_application_is_measured() -> None:
     app = hg.App("all")
-    stream = app.source("s", hg.from_rate(10, limit=1))
+    stream = app.source("s", hg.from_rate(10, limit=5000))
     windows = stream.key_by("value").window(hg.session("1 minute", on="timestamp"))
     sessions = windows.agg("collect_list(value) AS l", "avg(value) AS m")
     sessions.filter("m > 3").top(3, by="m", every="1 hour", on="window_start").to("q", hg.to_list([]))
@@ -156,3 +159,62 @@ def test_every_operator_of_an_application_is_measured() -> None:
         assert cost.seconds(1, 1000, 1000) > 0
     prices = [price for _, price in sorted(found.memory.levels.items())] + [found.memory.memory]
     assert prices == sorted(prices)
+
+
+def test_operators_are_measured_on_what_would_come_to_them() -> None:
+    """Through unions, joins and windows, to the end of the stream, as in a run."""
+    app = hg.App("sampled")
+    one = app.source("one", testing.from_rows([{"k": i % 3, "t": i} for i in range(50)]))
+    two = app.source("two", testing.from_rows([{"k": i % 5, "t": i} for i in range(40)]))
+    both = one.union(two).select("k", "timestamp_seconds(t) AS t", name="times")
+    both.key_by("k").window(hg.tumbling("10 seconds", on="t", lateness="1 hour")).agg(
+        "count(*) AS n", name="windows"
+    ).filter("n > 3", name="many").to("q", hg.to_list([]))
+    left, right = (s.select("k", "timestamp_seconds(t) AS t") for s in (one, two))
+    joined = left.key_by("k").join(right.key_by("k"), within="3 seconds", on="t", name="pairs")
+    joined.filter("k < 2", name="low").to("r", hg.to_list([]))
+    report = app.run(hg.Simulated(workers=1), "lp")
+    found = {box.name: sum(map(len, rows)) for box, rows in operator_costs.inputs(app.network)}
+    assert found == {name: box.tuples_in for name, box in report.boxes.items()}
+    costs = calibrating.calibrate([app.network], True, lambda what, part: None)
+    assert costs.operators.keys() == {box.operator.label for box in app.network.boxes}
+
+
+class Silent(Source):
+    schema = pa.schema([("a", pa.int64())])
+    finite = False
+    live = True
+
+    def open(self) -> Reader:
+        return SilentReader()
+
+
+class SilentReader(Reader):
+    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
+        return Wait()
+
+
+def test_a_source_that_gives_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_costs, "PATIENCE", 0.01)
+    app = hg.App("silent")
+    app.source("quiet", Silent()).filter("a > 0").to("q", hg.to_list([]))
+    with pytest.raises(PipelineError, match="'quiet' has given no row within"):
+        list(operator_costs.inputs(app.network))
+
+
+def test_a_yardstick_takes_the_speed_of_the_moment_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = iter([2.0, 4.0, 1.0, 1.0])
+    stick = Yardstick()
+
+    def loop() -> float:
+        stick._least = min(stick._least, spent := next(loops))
+        return spent
+
+    monkeypatch.setattr(stick, "_loop", loop)
+    with stick:
+        pass
+    slow = stick.yards(30.0)
+    with stick:
+        pass
+    assert slow == stick.yards(10.0) == 10.0
+    assert stick.seconds(slow) == 10.0, "seconds of the fastest loop"

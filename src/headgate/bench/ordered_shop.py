@@ -23,13 +23,13 @@ _SALES = ("q1", "q15")
 class Shop:
     """So many clicks and sales in memory, that reading them is no part of what is measured."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, seed: int = 1) -> None:
         self.rows = rows
         self._batches = {
-            table: list(tpcx_bb.stream(rows, seed=1, batch_rows=131_072, table=table))
+            table: list(tpcx_bb.stream(rows, seed=seed, batch_rows=131_072, table=table))
             for table in tpcx_bb.STREAMS
         }
-        self._item, self.web_page = (tpcx_bb.dimension(name, seed=1) for name in ("item", "web_page"))
+        self._item, self.web_page = (tpcx_bb.dimension(name, seed=seed) for name in ("item", "web_page"))
 
     def batches(self, query: str, rows: int) -> list[pa.RecordBatch]:
         """The first rows of the query's stream."""

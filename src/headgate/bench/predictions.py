@@ -1,22 +1,25 @@
 """Whether a calibrated simulation predicts: the TPCx-BB queries on one worker, predicted and measured.
 
-Operators' costs come from rows at random (``calibrating``).  One query, Q4, is measured and sets the one
-number that operators alone cannot tell, how much dearer they are inside a query; the other four are predicted
-with it and measured only to compare.  A simulation processes the query's real rows, so how many tuples every
-box passes on is that of the data; times are virtual.
+Every operator is measured alone (``operator_costs``), on other rows than those that are predicted.  One
+query, Q4, is measured and sets the one number that operators alone cannot tell, how much dearer they are
+inside a query; the other four are predicted with it and measured only to compare.  A simulation processes
+the query's real rows, so how many tuples every box passes on is that of the data; times are virtual.
 
-Measured is the processor's time of the whole process, the least of several runs: with one worker, that is
-what a run would take on a machine with nothing else to do.
+Measured is the processor's time of the whole process: with one worker, that is what a run takes on a machine
+with nothing else to do.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.bench.calibrating import Tell
 from headgate.bench.ordered_shop import QUERIES, Shop
+from headgate.bench.yardstick import Yardstick
 from headgate.engines.calibration import Calibration
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
@@ -25,6 +28,10 @@ from headgate.graph.network import Network
 REFERENCE = "q4"
 POLICY = "mc"
 CLOSE = 0.15
+SAMPLE = 200_000
+SHORT = 1_000
+LEAST = 0.2
+"""Seconds of a query's runs in a round: short ones are repeated."""
 
 
 @dataclass(frozen=True)
@@ -40,49 +47,71 @@ class Prediction:
         return self.predicted / self.measured - 1
 
 
-def networks(shop: Shop) -> list[Network]:
-    """Of all five queries."""
-    return [shop.at_once(query, 1).network for query in QUERIES]
+def networks() -> list[Network]:
+    """Of all five queries, over rows to measure their operators with: not those that are predicted."""
+    shop = Shop(SAMPLE, seed=2)
+    return [shop.at_once(query, SAMPLE).network for query in QUERIES]
 
 
-def fitted(calibration: Calibration, shop: Shop, rounds: int) -> Calibration:
-    """With the scale that makes the prediction of the reference query right."""
+class Measured:
+    """Seconds of all five queries, the mean of several runs each.
+
+    Before every run that counts there is one that does not, so that memory is mapped and warm as in a run
+    that has gone on for long.  A short run's time is taken off, and off the predictions: setting up is no
+    part of it.
+    """
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self._yards: dict[str, list[float]] = {query: [] for query in QUERIES}
+        self._yardstick = Yardstick()
+
+    def again(self, place: int, yardstick: Yardstick) -> None:
+        query, self._yardstick = QUERIES[place], yardstick
+        warm = self._run(query, self.shop.rows)
+        times = math.ceil(LEAST / yardstick.seconds(warm))
+        for _ in range(times):
+            self._yards[query].append(self._run(query, self.shop.rows) - self._run(query, SHORT))
+
+    def seconds(self, query: str) -> float:
+        return self._yardstick.seconds(statistics.fmean(self._yards[query]))
+
+    def _run(self, query: str, rows: int) -> float:
+        app = self.shop.at_once(query, rows)
+        with self._yardstick:
+            begin = time.process_time()
+            app.run(Threads(workers=1), POLICY)
+            seconds = time.process_time() - begin
+        return self._yardstick.yards(seconds)
+
+
+def fitted(calibration: Calibration, measured: Measured) -> Calibration:
+    """With the scale that makes the prediction of the reference query right; no other query is looked at."""
     bare = replace(calibration, scale=1.0)
-    measured = min(_measured(shop, REFERENCE) for _ in range(rounds))
-    spent, beside = _simulated(bare, shop, REFERENCE)
-    return replace(bare, scale=max((measured - beside) / spent, 0.1))
+    spent, beside = _simulated(bare, measured.shop, REFERENCE)
+    return replace(bare, scale=max((measured.seconds(REFERENCE) - beside) / spent, 0.1))
 
 
-def predictions(calibration: Calibration, shop: Shop, rounds: int, tell: Tell) -> Sequence[Prediction]:
-    """The other four, the measured runs in turns."""
+def predictions(calibration: Calibration, measured: Measured, tell: Tell) -> Sequence[Prediction]:
+    """The other four."""
     others = [query for query in QUERIES if query != REFERENCE]
-    measured = dict.fromkeys(others, float("inf"))
-    for turn in range(rounds):
-        for place, query in enumerate(others):
-            tell(f"measure {query}", (turn + place / len(others)) / rounds)
-            measured[query] = min(measured[query], _measured(shop, query))
-    found = []
-    for query in others:
-        tell(f"predict {query}", 1.0)
-        found.append(
-            Prediction(
-                query, shop.rows / sum(_simulated(calibration, shop, query)), shop.rows / measured[query]
-            )
-        )
+    found, rows = [], measured.shop.rows
+    for place, query in enumerate(others):
+        tell(f"predict {query}", place / len(others))
+        predicted = sum(_simulated(calibration, measured.shop, query))
+        found.append(Prediction(query, (rows - SHORT) / predicted, (rows - SHORT) / measured.seconds(query)))
     return found
 
 
-def _measured(shop: Shop, query: str) -> float:
-    app = shop.at_once(query, shop.rows)
-    begin = time.process_time()
-    app.run(Threads(workers=1), POLICY)
-    return time.process_time() - begin
-
-
 def _simulated(calibration: Calibration, shop: Shop, query: str) -> tuple[float, float]:
-    """Virtual seconds of a query: those of its operators, and those beside (calls, memory)."""
+    """Virtual seconds: those of a query's operators, and those beside (calls, memory); less a short run's."""
+    long, short = (_virtual(calibration, shop, query, rows) for rows in (shop.rows, SHORT))
+    return long[0] - short[0], long[1] - short[1]
+
+
+def _virtual(calibration: Calibration, shop: Shop, query: str, rows: int) -> tuple[float, float]:
     engine = Simulated(topology="host", memory=calibration.memory, costs=calibration, workers=1)
-    report = shop.at_once(query, shop.rows).run(engine, POLICY)
+    report = shop.at_once(query, rows).run(engine, POLICY)
     assert report.traffic is not None
     beside = report.overhead.worker + report.traffic.seconds + report.traffic.waited
     return report.seconds - beside, beside

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headgate.app.loading import load_app
 from headgate.bench import predictions
-from headgate.bench.calibrating import Tell, calibrate
+from headgate.bench.calibrating import Tell, calibrate, nothing_beside
 from headgate.bench.ordered_shop import Shop
 from headgate.cli.display import console
 from headgate.engines.calibration import Calibration
@@ -46,23 +46,26 @@ def command(
         raise PipelineError("--validate is for the TPCx-BB queries: name no application with it.")
     if not output.parent.is_dir():
         raise PipelineError(f"--output {output}: there is no folder {output.parent}.")
-    rows = 200_000 if quick else 500_000
+    rows = 100_000 if quick else 300_000
     with _progress() as tell:
         tell("TPCx-BB rows", 0.0)
-        shop = None if apps else Shop(rows if validate else 1)
-        measured = (
-            [load_app(app).network for app in apps or ()] if shop is None else predictions.networks(shop)
-        )
-        found = calibrate(measured, quick, tell)
-        if validate and shop is not None:
-            tell(f"measure {predictions.REFERENCE}", 0.0)
-            found = predictions.fitted(found, shop, 2 if quick else 4)
+        whole = predictions.Measured(Shop(rows)) if validate else None
+        measured = [load_app(app).network for app in apps] if apps else predictions.networks()
+        found = calibrate(measured, quick, tell, whole.again if whole else nothing_beside)
+        if whole is not None:
+            tell(f"fit {predictions.REFERENCE}", 1.0)
+            found = predictions.fitted(found, whole)
     found.save(output)
     _show(found)
+    for box in (box for network in measured for box in network.boxes):
+        if box.operator.cost is None and box.operator.label not in found.operators:
+            console.print(
+                f"No row of the sample came to '{escape(box.name)}': in a simulation it costs nothing."
+            )
     console.print(f"Written to {output}.")
-    if validate and shop is not None:
+    if whole is not None:
         with _progress() as tell:
-            compared = predictions.predictions(found, shop, 2 if quick else 4, tell)
+            compared = predictions.predictions(found, whole, tell)
         _compare(compared)
 
 

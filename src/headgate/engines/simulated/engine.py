@@ -475,7 +475,7 @@ class SimulatedRun:
             return
         runtime, overhead = self.runtime, self.engine.call_overhead
         serials = _serials(work)
-        packets, keys = len(work.rounds) + work.end, self._keys(work)
+        packets, keys = len(work.rounds), self._keys(work)
         runtime.execute(work)
         results = sum([len(made[0]) for made in work.results])
         work.seconds = self._seconds(work.live, packets, work.tuples, results, keys)

@@ -1,0 +1,183 @@
+"""What operators cost when each runs alone, on rows that would come to it: a sample of the sources' own.
+
+The first rows of every source go through the network box by box.  Then every operator works on its share of
+them again, by itself, cut into packets of several sizes; the line through the times is its cost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.bench.yardstick import Yardstick
+from headgate.engines.base import default_packet_rows
+from headgate.engines.calibration import OperatorCost, keys_of
+from headgate.engines.sources.base import Wait
+from headgate.errors import PipelineError
+from headgate.graph.network import Box, Network, Source
+from headgate.graph.operator import Operator
+from headgate.graph.packet import Order, Packet, empty_batch
+
+Floats = npt.NDArray[np.float64]
+Call = tuple[tuple[float, ...], float]
+"""Packets, tuples, results and keys of calls, and their seconds."""
+
+PATIENCE = 3.0
+"""Seconds to wait for a source's rows."""
+SAMPLE = 4
+"""Packets of rows from each source: what an operator costs depends on how much it has to remember."""
+PARTS = 4
+"""Times of a pass are told for so many parts of it, one after the other."""
+
+
+def inputs(network: Network) -> Iterator[tuple[Box, list[Packet]]]:
+    """Every box with the rows that a sample of the sources brings it, all of an input's in one packet."""
+    rows = SAMPLE * default_packet_rows()
+    made: dict[tuple[Source | Box, int], Packet] = {}
+    count = len(network.sources)
+    for place, source in enumerate(network.sources):
+        batch = sample(source, rows)
+        serials = np.arange(batch.num_rows, dtype=np.int64) * count + place  # sources take turns
+        made[source, 0] = Packet(batch, Order(serials, 0.0, batch.num_rows))
+    end = Order(rows * count, 0.0, 1)
+    for box in network.boxes:
+        packets = [Packet.merge([made[arrow.node, arrow.output] for arrow in port]) for port in box.ports]
+        yield box, packets
+        state = box.operator.open()
+        results = box.operator.process(packets, state)
+        last = box.operator.finish(state, Packet(empty_batch(box.operator.inputs[0]), end))
+        for output, packet in enumerate(results):
+            made[box, output] = Packet.concat([packet, last[output]] if last else [packet])
+
+
+def sample(source: Source, rows: int) -> pa.RecordBatch:
+    """The first rows of a source; those that come at a rate need not be waited for."""
+    reader = source.origin.open()
+    found: list[pa.RecordBatch] = []
+    now, left, deadline = 0.0, rows, time.monotonic() + PATIENCE
+    try:
+        while left > 0 and time.monotonic() < deadline:
+            chunk = reader.poll(now, left)
+            if chunk is None:
+                break
+            if isinstance(chunk, Wait):
+                if chunk.until is None:
+                    time.sleep(0.01)
+                else:
+                    now = chunk.until
+                continue
+            found.append(chunk.batch)
+            left -= chunk.batch.num_rows
+    finally:
+        reader.close()
+    if not any(batch.num_rows for batch in found):
+        raise PipelineError(
+            f"Source '{source.name}' has given no row within {PATIENCE:g} seconds, so what its boxes cost "
+            "cannot be measured; calibrate when it has some."
+        )
+    return pa.concat_batches(found)
+
+
+class OperatorCalls:
+    """An operator alone on its rows, in packets of several sizes, again and again."""
+
+    def __init__(self, operator: Operator, rows: Sequence[Packet], yardstick: Yardstick) -> None:
+        self.label = operator.label
+        self._operator = operator
+        self._yardstick = yardstick
+        self._rows = rows
+        whole = default_packet_rows()
+        most = max(len(packet) for packet in rows)
+        self._counts = sorted({max(1, -(-most // size)) for size in (whole // 4, whole)})
+        """Into how many packets the rows are cut."""
+        self._calls: list[Call] = []
+        """In yards."""
+
+    def again(self) -> None:
+        """One round of it."""
+        self._pass(self._counts[0])  # so that memory is mapped and warm
+        for count in self._counts:
+            with self._yardstick:
+                calls = self._pass(count)
+            self._calls += [(about, self._yardstick.yards(seconds)) for about, seconds in calls]
+
+    @property
+    def calls(self) -> list[Call]:
+        return [(about, self._yardstick.seconds(yards)) for about, yards in self._calls]
+
+    def _pass(self, count: int) -> list[Call]:
+        """All the rows, in so many packets, and their end: a few parts of it, each added up.
+
+        Results stay where they are until the end, as they do in a queue: memory that is new to the
+        processor costs more than that which the last call gave back.
+        """
+        operator, state = self._operator, self._operator.open()
+        parts: list[list[Call]] = [[] for _ in range(min(PARTS, count))]
+        queue: list[list[Packet]] = []
+        for place in range(count):
+            packets = _part(self._rows, place, count)
+            tuples = sum(len(packet) for packet in packets)
+            keys = keys_of(operator, packets)
+            begin = time.thread_time()
+            queue.append(operator.process(packets, state))
+            spent = time.thread_time() - begin
+            parts[place * len(parts) // count].append(((1.0, tuples, len(queue[-1][0]), keys), spent))
+        end = Packet(empty_batch(operator.inputs[0]), Order(1 << 60, 0.0, 1))
+        begin = time.thread_time()
+        last = operator.finish(state, end)
+        spent = time.thread_time() - begin
+        if last and len(last[0]):
+            parts.append([((0.0, 0.0, len(last[0]), 0.0), spent)])
+        return [
+            (
+                tuple(map(sum, zip(*(about for about, _ in part), strict=True))),
+                sum(spent for _, spent in part),
+            )
+            for part in parts
+        ]
+
+
+def cost(measured: Iterable[OperatorCalls]) -> OperatorCost:
+    """The line through the times of an operator, whose boxes may be several, each with rows of its own."""
+    about, seconds = zip(*(call for alone in measured for call in alone.calls), strict=True)
+    return OperatorCost(*line(np.array(about), np.array(seconds)))
+
+
+def _together(calls: Sequence[Call]) -> Call:
+    about, seconds = zip(*calls, strict=True)
+    return tuple(map(sum, zip(*about, strict=True))), sum(seconds)
+
+
+def _part(rows: Sequence[Packet], place: int, count: int) -> list[Packet]:
+    """One of so many packets of every input; several inputs' hold the same range of serials."""
+    if len(rows) == 1:
+        begin, end = (len(rows[0]) * at // count for at in (place, place + 1))
+        return [rows[0].slice(begin, end - begin)]
+    last = max(packet.order.last_serial for packet in rows if len(packet))
+    low, high = ((last + 1) * at // count for at in (place, place + 1))
+    spans = [packet.order.span(low, high) for packet in rows]
+    return [packet.slice(begin, end - begin) for packet, (begin, end) in zip(rows, spans, strict=True)]
+
+
+def line(made: Floats, seconds: Floats) -> list[float]:
+    """Costs of a call, a tuple, a result and a key, none of them negative, that explain the times best.
+
+    Errors count relative to what such calls take on average, so that small packets tell what a call costs,
+    and a time that was disturbed counts no more and no less than another.
+    """
+    kinds, kind = np.unique(made, axis=0, return_inverse=True)
+    usual = np.bincount(kind, seconds) / np.bincount(kind)
+    weight = 1 / np.maximum(usual, 1e-7)
+    kept = [part for part in range(made.shape[1]) if made[:, part].any()]
+    while True:
+        costs = np.zeros(made.shape[1])
+        found, *_ = np.linalg.lstsq(kinds[:, kept] * weight[:, None], usual * weight, rcond=None)
+        costs[kept] = found
+        worst = int(np.argmin(costs))
+        if costs[worst] >= 0:
+            return [float(cost) for cost in costs]
+        kept.remove(worst)
