@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -36,16 +35,19 @@ numbers.filter("value % 3 = 0", name="third").to("third", hg.to_parquet(OUT))
 
 @pytest.fixture
 def process(headgate: Run, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The application, running on threads."""
+    """The application, running on threads; it ends by itself when it is terminated, as services are."""
     file = tmp_path / "app.py"
     file.write_text(APP)
     start = [sys.executable, "-c", "from headgate.cli.main import main; main()", "run", str(file)]
     command = [*start, "--engine", "threads", "--until", "stopped"]
     made = subprocess.Popen([*command, "--workers", "2"], env={**os.environ}, stdout=subprocess.DEVNULL)
     wait_for(lambda: "flowing" in running())
-    yield made
-    made.send_signal(signal.SIGINT)
-    assert made.wait(120) == 0
+    try:
+        yield made
+        made.terminate()
+        assert made.wait(120) == 0
+    finally:
+        made.kill()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +50,9 @@ AppFile = Annotated[
 PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
 LOCAL = "local[*]"
-UntilText = Annotated[str, typer.Option(help="'drained', 'stopped' (by Ctrl-C), or a number of seconds.")]
+UntilText = Annotated[
+    str, typer.Option(help="'drained', 'stopped' (by Ctrl-C or SIGTERM), or a number of seconds.")
+]
 
 
 def _until(text: str) -> Until:
@@ -225,7 +228,8 @@ def bench(
 
 
 def main() -> None:
-    """Entry point: an error of the user's is one readable line, not a traceback."""
+    """Entry point: an error of the user's is one readable line, not a traceback; SIGTERM is as Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cli()
     except HeadgateError as error:
