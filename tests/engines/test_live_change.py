@@ -6,6 +6,7 @@ Whatever changes and whenever, every query gives what serial execution gives, in
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -320,12 +321,13 @@ def test_what_a_policy_had_dropped_is_let_through_by_the_next() -> None:
 
 def test_a_change_does_not_wait_for_a_scheduling_task() -> None:
     """A worker is inside one of the old policy's phases; what it makes there comes to nothing."""
-    inside, go_on = threading.Event(), threading.Event()
+    inside, go_on, first = threading.Event(), threading.Event(), threading.Lock()
+    went_on: list[bool] = []
 
     def slow(box: BoxView) -> float:
-        if box.now > 0:
+        if box.now > 0 and first.acquire(blocking=False):  # one worker: the other has to be free
             inside.set()
-            assert go_on.wait(60)
+            went_on.append(go_on.wait(60))
         return 0.0
 
     app, out = endless()
@@ -334,12 +336,13 @@ def test_a_change_does_not_wait_for_a_scheduling_task() -> None:
         running.set(policy="round_robin")
         seen = len(out)
         while len(out) <= seen:  # the other worker goes on
-            pass
+            time.sleep(0.001)
         running.set(policy="fcfs")
         go_on.set()
         seen = len(out)
         while len(out) <= seen + 100:
-            pass
+            time.sleep(0.001)
+    assert went_on == [True], "a change or the other worker waited for it"
     report = running.stop()
     assert report is not None
     assert (report.policy, report.problems) == ("fcfs", [])
