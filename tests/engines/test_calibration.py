@@ -149,7 +149,7 @@ def test_every_operator_of_an_application_is_measured() -> None:
     )
     before = os.sched_getaffinity(0)
     told: list[float] = []
-    found = calibrating.calibrate([app.network], True, lambda what, part: told.append(part))
+    found = calibrating.calibrate([app.network], True, lambda what, part: told.append(part), Yardstick())
     assert os.sched_getaffinity(0) == before
     assert told == sorted(told)
     assert told[-1] == 1.0
@@ -176,7 +176,7 @@ def test_operators_are_measured_on_what_would_come_to_them() -> None:
     report = app.run(hg.Simulated(workers=1), "lp")
     found = {box.name: sum(map(len, rows)) for box, rows in operator_costs.inputs(app.network)}
     assert found == {name: box.tuples_in for name, box in report.boxes.items()}
-    costs = calibrating.calibrate([app.network], True, lambda what, part: None)
+    costs = calibrating.calibrate([app.network], True, lambda what, part: None, Yardstick())
     assert costs.operators.keys() == {box.operator.label for box in app.network.boxes}
 
 

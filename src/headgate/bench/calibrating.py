@@ -32,18 +32,16 @@ from headgate.scheduling.topology import MIB, Topology
 Tell = Callable[[str, float], None]
 """Called with what is measured now, and how far it is, from 0 to 1."""
 
-Beside = Callable[[int, Yardstick], None]
-
 ROUNDS, QUICK_ROUNDS = 8, 3
 _LARGEST = 256 * MIB
 
 
-def nothing_beside(network: int, yardstick: Yardstick) -> None:
-    pass
-
-
 def calibrate(
-    networks: Sequence[Network], quick: bool, tell: Tell, beside: Beside = nothing_beside
+    networks: Sequence[Network],
+    quick: bool,
+    tell: Tell,
+    yardstick: Yardstick,
+    beside: Callable[[int], None] | None = None,
 ) -> Calibration:
     """Measure the host, and every operator of these networks.
 
@@ -54,7 +52,6 @@ def calibrate(
     machine = machines.host()
     with _on_one_core(machine):
         memory = _memory(machine, quick, tell)
-    yardstick = Yardstick()
     by_network = [
         [
             OperatorCalls(box.operator, rows, yardstick)
@@ -66,14 +63,15 @@ def calibrate(
     steps = (QUICK_ROUNDS if quick else ROUNDS) * len(networks)
     overhead = []
     for step in range(steps):
-        place = step % len(networks)
+        place, done = step % len(networks), 0.2 + 0.8 * step / steps
         if not place:
-            tell("box calls", 0.2 + 0.8 * step / steps)
+            tell("box calls", done)
             overhead.append(_call_overhead(quick, yardstick))
         for alone in by_network[place]:
-            tell(alone.label, 0.2 + 0.8 * step / steps)
+            tell(alone.label, done)
             alone.again()
-        beside(place, yardstick)
+        if beside is not None:
+            beside(place)
     tell("done", 1.0)
     by_label: dict[str, list[OperatorCalls]] = {}
     for alone in chain.from_iterable(by_network):
@@ -182,8 +180,5 @@ def _idle_calls(packets: int, yardstick: Yardstick) -> tuple[int, float]:
     for box in range(8):
         stream = stream.universal(cost=0.0, name=f"box{box}")
     stream.to("out", to_function(lambda query, batch: None))
-    with yardstick:
-        begin = time.process_time()
-        report = app.run(Threads(workers=1, packet_rows=64), "round_robin")
-        spent = time.process_time() - begin
-    return sum(box.calls for box in report.boxes.values()), yardstick.yards(spent)
+    report, yards = yardstick.of_process(lambda: app.run(Threads(workers=1, packet_rows=64), "round_robin"))
+    return sum(box.calls for box in report.boxes.values()), yards

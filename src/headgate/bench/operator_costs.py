@@ -132,13 +132,7 @@ class OperatorCalls:
         spent = time.thread_time() - begin
         if last and len(last[0]):
             parts.append([((0.0, 0.0, len(last[0]), 0.0), spent)])
-        return [
-            (
-                tuple(map(sum, zip(*(about for about, _ in part), strict=True))),
-                sum(spent for _, spent in part),
-            )
-            for part in parts
-        ]
+        return [_together(part) for part in parts]
 
 
 def cost(measured: Iterable[OperatorCalls]) -> OperatorCost:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,8 +27,10 @@ from headgate.graph.network import Network
 REFERENCE = "q4"
 POLICY = "mc"
 CLOSE = 0.15
-SAMPLE = 200_000
+GENERATED = 200_000
+"""Rows to take the operators' sample from."""
 SHORT = 1_000
+"""Rows of a run that is mostly setting up."""
 LEAST = 0.2
 """Seconds of a query's runs in a round: short ones are repeated."""
 
@@ -49,8 +50,8 @@ class Prediction:
 
 def networks() -> list[Network]:
     """Of all five queries, over rows to measure their operators with: not those that are predicted."""
-    shop = Shop(SAMPLE, seed=2)
-    return [shop.at_once(query, SAMPLE).network for query in QUERIES]
+    shop = Shop(GENERATED, seed=2)
+    return [shop.at_once(query, GENERATED).network for query in QUERIES]
 
 
 class Measured:
@@ -61,15 +62,15 @@ class Measured:
     part of it.
     """
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: Shop, yardstick: Yardstick) -> None:
         self.shop = shop
         self._yards: dict[str, list[float]] = {query: [] for query in QUERIES}
-        self._yardstick = Yardstick()
+        self._yardstick = yardstick
 
-    def again(self, place: int, yardstick: Yardstick) -> None:
-        query, self._yardstick = QUERIES[place], yardstick
+    def again(self, place: int) -> None:
+        query = QUERIES[place]
         warm = self._run(query, self.shop.rows)
-        times = math.ceil(LEAST / yardstick.seconds(warm))
+        times = math.ceil(LEAST / self._yardstick.seconds(warm))
         for _ in range(times):
             self._yards[query].append(self._run(query, self.shop.rows) - self._run(query, SHORT))
 
@@ -78,11 +79,8 @@ class Measured:
 
     def _run(self, query: str, rows: int) -> float:
         app = self.shop.at_once(query, rows)
-        with self._yardstick:
-            begin = time.process_time()
-            app.run(Threads(workers=1), POLICY)
-            seconds = time.process_time() - begin
-        return self._yardstick.yards(seconds)
+        _, yards = self._yardstick.of_process(lambda: app.run(Threads(workers=1), POLICY))
+        return yards
 
 
 def fitted(calibration: Calibration, measured: Measured) -> Calibration:

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from headgate.app.loading import load_app
 from headgate.bench import predictions
-from headgate.bench.calibrating import Tell, calibrate, nothing_beside
+from headgate.bench.calibrating import Tell, calibrate
 from headgate.bench.ordered_shop import Shop
+from headgate.bench.yardstick import Yardstick
 from headgate.cli.display import console
 from headgate.engines.calibration import Calibration
 from headgate.errors import PipelineError
@@ -49,9 +50,10 @@ def command(
     rows = 100_000 if quick else 300_000
     with _progress() as tell:
         tell("TPCx-BB rows", 0.0)
-        whole = predictions.Measured(Shop(rows)) if validate else None
+        yardstick = Yardstick()
+        whole = predictions.Measured(Shop(rows), yardstick) if validate else None
         measured = [load_app(app).network for app in apps] if apps else predictions.networks()
-        found = calibrate(measured, quick, tell, whole.again if whole else nothing_beside)
+        found = calibrate(measured, quick, tell, yardstick, whole.again if whole else None)
         if whole is not None:
             tell(f"fit {predictions.REFERENCE}", 1.0)
             found = predictions.fitted(found, whole)
