@@ -157,6 +157,31 @@ class Lock(Shared):
         self._do(_release)
 
 
+def _raise(value: int) -> Taken:
+    return value + 1, None
+
+
+def _lower(value: int) -> Taken:
+    return (value - 1, True) if value else None
+
+
+def _try_lower(value: int) -> Taken:
+    return (value - 1, True) if value else (0, False)
+
+
+class Semaphore(Shared):
+    """As ``threading`` has it, from 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def release(self) -> None:
+        self._do(_raise)
+
+    def acquire(self, blocking: bool = True, timeout: None = None) -> bool:
+        return self._do(_lower if blocking else _try_lower)  # type: ignore[no-any-return]
+
+
 def _contains(value: tuple[tuple[Any, Any], ...], key: Any) -> Taken:
     return value, any(key == known for known, _ in value)
 

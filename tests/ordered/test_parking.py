@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from choice_points import Monitor, Setup, Shared, Violation, Worker
+from choice_points import Monitor, Setup, Violation, Worker
 from desk import Desk, State
-from instrumented import Cell, Counter, Lock, load
+from instrumented import Cell, Counter, Lock, Semaphore, load
 from interleavings import explore
 
 from headgate.scheduling import policies, states
@@ -26,35 +26,11 @@ from headgate.scheduling.topology import Node, Topology
 # --- parking ------------------------------------------------------------------------------------------
 
 
-def _release(value: int) -> tuple[int, None]:
-    return value + 1, None
-
-
-def _acquire(value: int) -> tuple[int, None] | None:
-    return (value - 1, None) if value else None
-
-
-def _try_acquire(value: int) -> tuple[int, bool]:
-    return (value - 1, True) if value else (0, False)
-
-
 def _forget(value: int) -> tuple[int, None]:
     return 0, None
 
 
-class Semaphore(Shared):
-    def __init__(self) -> None:
-        super().__init__(0)
-
-    def release(self) -> None:
-        self._do(_release)
-
-    def acquire(self) -> None:
-        self._do(_acquire)
-
-    def try_acquire(self) -> bool:
-        return self._do(_try_acquire)  # type: ignore[no-any-return]
-
+class Bed(Semaphore):
     def forget(self) -> None:
         self._do(_forget)
 
@@ -86,7 +62,7 @@ def parking(
         state = State(policy, BOXES, workers, calls, machine)
         desk = Desk(lambda: state, workers, checked=machine is None and not one)
         lock = Lock()
-        beds = [Semaphore()] * workers if one else [Semaphore() for _ in range(workers)]
+        beds = [Bed()] * workers if one else [Bed() for _ in range(workers)]
 
         def wake(woken: tuple[int, ...]) -> None:
             at = 0
@@ -111,7 +87,7 @@ def parking(
                     wake(woken)
                     if one and box is not None:
                         if not passed:
-                            beds[number].try_acquire()
+                            beds[number].acquire(blocking=False)
                         passed = False
                     lock.release()
                     if over:

@@ -249,11 +249,11 @@ class Crew:
         """Lock held: so many workers from now on, without the plans that they have; all ask."""
         self._plans = [None] * len(self._plans)
         if one_semaphore != (self._shared is not None):
-            sleepers = sorted(self._asleep)
-            self.wake_sleepers()
+            # A worker that was woken may still lie there, for on one semaphore another may have passed
+            # instead; and who was only about to lie down finds the new bed.  So there is a permit for each.
+            self.wake_all()
             self._make_beds(one_semaphore)
-            for worker in sleepers:  # who was only about to lie down finds the new bed
-                self._beds[worker].release()
+            self.wake_all()
         for thread in self._grow(count, self._attended.now()):
             thread.start()
         self.wake_sleepers()
@@ -264,6 +264,9 @@ class Crew:
             return False
         self._gone.add(worker)
         self._asleep.discard(worker)
+        if worker in self._passed:  # instead of one that stays
+            self._passed.discard(worker)
+            self._beds[worker].release()
         return True
 
     def _loop(self, worker: int) -> None:

@@ -1,0 +1,208 @@
+"""Worker threads under random interleavings while terms change: nobody is left behind, nor is a task.
+
+The crew is the engines' own, on semaphores and threads that are shared objects.  Around it are the few lines
+of an engine: workers that take tasks, a feeder that brings them, and someone who changes the number of
+workers, and whether one semaphore is for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from choice_points import Setup, Violation, Worker
+from instrumented import Lock, Semaphore
+from random_interleavings import search
+
+from headgate.engines import attended
+from headgate.engines.attended import Crew
+from headgate.scheduling.interface import ANYONE, Plan
+
+MOST_THREADS = 8
+STEPS = 100_000
+TASKS = 4
+Term = tuple[int, bool]
+"""How many workers, and whether they sleep on one semaphore."""
+TERMS: dict[str, Sequence[Term]] = {
+    "one semaphore, then each its own": [(2, True), (2, True), (2, False)],
+    "each its own, then one semaphore": [(2, False), (2, True), (2, True)],
+    "fewer on one semaphore": [(3, True), (3, True), (1, True)],
+    "fewer, then more": [(3, True), (1, False), (3, False), (1, True)],
+}
+
+
+class _Threads:
+    """Stands in for ``threading``: workers that wait to be somebody's thread."""
+
+    def __init__(self) -> None:
+        # Shared objects are made before workers run, so there are more than anyone needs.
+        self._semaphores = [Semaphore() for _ in range(2 * MOST_THREADS)]
+        self._starts = [Semaphore() for _ in range(MOST_THREADS)]
+        self._work: list[Callable[[], None]] = []
+
+    def Semaphore(self, value: int) -> Semaphore:  # noqa: N802
+        assert value == 0
+        return self._semaphores.pop()
+
+    def Thread(self, *, target: Any, args: Any, name: str, daemon: bool | None) -> Any:  # noqa: N802
+        def start() -> None:
+            self._work.append(lambda: target(*args))
+            self._starts[len(self._work) - 1].release()
+
+        return SimpleNamespace(start=start, ident=1)
+
+    def no_more(self) -> None:
+        for start in self._starts:
+            start.release()
+
+    def threads(self) -> list[Worker]:
+        def thread(number: int) -> Worker:
+            def work() -> None:
+                self._starts[number].acquire()
+                if number < len(self._work):
+                    self._work[number]()
+
+            return work
+
+        return [thread(number) for number in range(MOST_THREADS)]
+
+
+class _Run:
+    """An engine: its lock, the tasks that wait, and whether all is done."""
+
+    def __init__(self, threads: _Threads) -> None:
+        self.lock, self.threads = Lock(), threads
+        self.workers: Crew
+        self.tasks, self.left, self.stopping = 0, TASKS, False
+
+    def now(self) -> float:
+        return 0.0
+
+    def guard(self, work: Callable[..., None], *args: Any) -> None:
+        work(*args)
+
+    def feed(self) -> None:
+        for _ in range(TASKS):
+            self.lock.acquire()
+            self.tasks += 1
+            crew = self.workers
+            if crew._shared is not None:
+                crew.wake(ANYONE)
+            elif crew._asleep:
+                crew.wake(min(crew._asleep))
+            self.lock.release()
+
+    def stop(self) -> None:
+        self.lock.acquire()
+        self.stopping = True
+        self.lock.release()
+        self.workers.wake_all()
+        self.threads.no_more()
+
+
+class _Crew(Crew):
+    _attended: Any
+
+    def _loop(self, worker: int) -> None:
+        run = self._attended
+        while True:
+            run.lock.acquire()
+            self._asleep.discard(worker)
+            goes = run.stopping or self.leaves(worker)
+            works = not goes and run.tasks > 0
+            if works:
+                run.tasks -= 1
+                self.assign(worker, Plan())
+                run.left -= 1
+            elif not goes:
+                self._asleep.add(worker)
+            last = works and run.left == 0
+            run.lock.release()
+            if goes:
+                return
+            if last:
+                run.stop()
+            elif not works:
+                self.sleep(worker)
+
+
+def changing(terms: Sequence[Term], monkeypatch: pytest.MonkeyPatch, made: type[Crew] = _Crew) -> Setup:
+    def setup() -> Sequence[Worker]:
+        threads = _Threads()
+        monkeypatch.setattr(attended, "threading", threads)
+        run: Any = _Run(threads)
+        count, one_semaphore = terms[0]
+        crew = run.workers = made(run, count, one_semaphore=one_semaphore)
+        crew.start()
+
+        def change() -> None:
+            for count, one_semaphore in terms[1:]:
+                run.lock.acquire()
+                if not run.stopping:
+                    crew.new_term(count, one_semaphore)
+                run.lock.release()
+
+        return [run.feed, change, *threads.threads()]
+
+    return setup
+
+
+@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS.keys())
+def test_nobody_is_left_behind_when_terms_change(
+    terms: Sequence[Term], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"\n{search(changing(terms, monkeypatch), seed=1, steps=STEPS)}")
+
+
+class OnlyKnownSleepers(_Crew):
+    """Lets out of the old beds whom it believes to be asleep."""
+
+    def wake_all(self) -> None:
+        if self._attended.stopping:
+            super().wake_all()
+        else:
+            for worker in sorted(self._asleep):
+                self._beds[worker].release()
+
+
+class OnlyThoseInBed(_Crew):
+    """Forgets who is about to lie down."""
+
+    def _make_beds(self, one_semaphore: bool) -> None:
+        super()._make_beds(one_semaphore)
+        self._new = True
+
+    def wake_all(self) -> None:
+        if self._attended.stopping or not self.__dict__.pop("_new", False):
+            super().wake_all()
+
+    def wake_sleepers(self) -> None:
+        pass
+
+
+class TakesItsPermitAway(_Crew):
+    """Who is one too many goes with the permit that was for a task."""
+
+    def leaves(self, worker: int) -> bool:
+        self._passed.discard(worker)
+        return super().leaves(worker)
+
+
+MUTANTS: dict[type[Crew], str] = {
+    OnlyKnownSleepers: "one semaphore, then each its own",
+    OnlyThoseInBed: "each its own, then one semaphore",
+    TakesItsPermitAway: "fewer on one semaphore",
+}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "terms"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_mutants_of_the_crew_are_found(
+    mutant: type[Crew], terms: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Violation) as found:
+        search(changing(TERMS[terms], monkeypatch, mutant), seed=1, steps=STEPS)
+    assert found.value.kind == "deadlock"
