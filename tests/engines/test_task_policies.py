@@ -127,3 +127,8 @@ def test_semaphores_are_touched_for_every_task_by_the_baseline_only(ends: Ends) 
     assert counted["bobox_baseline"].semaphores > calls
     for name in ("bobox", "las", "nls"):
         assert counted[name].semaphores < calls / 4, name
+
+
+def test_bobox_and_las_keep_workers_on_their_groups() -> None:
+    pinned = {name for name in ("bobox", "bobox_baseline", "las", "nls") if hg.policies.get(name).pins}
+    assert pinned == {"bobox", "las"}

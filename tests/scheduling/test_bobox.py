@@ -11,7 +11,7 @@ from brain import Brain, entry
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.interface import ANYONE, QueueState, SetPacketRows, Spawned, Wake
-from headgate.scheduling.policies.bobox import BALANCING, Bobox, BoboxBaseline
+from headgate.scheduling.policies.bobox import Bobox, BoboxBaseline
 from headgate.scheduling.topology import GIB, Cache, Node, Topology, flat
 from headgate.testing import play
 
@@ -143,11 +143,11 @@ def test_a_timer_runs_only_while_somebody_sleeps() -> None:
     assert table.ask(0) == 0
     assert table.timers == []
     table.ask(1)
-    assert table.timers == [(BALANCING, "load balancing")]
+    assert table.timers == [(0.1, "load balancing")]
     table.ask(2)
     assert len(table.timers) == 1
     table.ring()
-    assert table.timers == [(2 * BALANCING, "load balancing")]
+    assert table.timers == [(0.2, "load balancing")]
     table.arrive(1, 2, worker=1)
     table.arrive(3, 4, worker=2)
     assert not table.asleep
