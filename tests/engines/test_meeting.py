@@ -118,3 +118,34 @@ def test_an_error_of_our_own_leaves_nobody_waiting() -> None:
     raised = together([meeting.join, meeting.join, meeting.join])
     assert [str(error) for error in raised] == ["broken"]
     assert not adopted, "half a schedule does not come into force"
+
+
+def test_nobody_waits_for_a_meeting_that_was_dissolved() -> None:
+    """One is inside a slice, which takes long; the other, who waits for it, goes back to work."""
+    inside, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def long() -> int:
+        inside.set()
+        assert go_on.wait(PATIENCE)
+        done.append("first")
+        return 1
+
+    def second() -> int:
+        done.append("second")
+        return 1
+
+    meeting = Meeting([Phase("first", (long,)), Phase("second", (second,))], lambda: done.append("adopted"))
+
+    def other() -> None:
+        assert inside.wait(PATIENCE)
+        meeting.join()
+        done.append("back")
+        go_on.set()
+
+    def dissolves() -> None:
+        assert inside.wait(PATIENCE)
+        meeting.dissolve()
+
+    assert together([meeting.join, other, dissolves]) == []
+    assert done == ["back", "first"]

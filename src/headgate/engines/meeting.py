@@ -2,7 +2,7 @@
 
 The barrier is for whoever is there: a worker inside a call or a sink is not waited for, its slices are done
 by the others, and if it comes while the task goes on it joins in.  So nobody waits longer than for the slices
-that others have begun.
+that others have begun; and if the task has become void, not for these either.
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ class Meeting:
                 work = slices[self._begun]
                 self._begun += 1
                 self._do(work)
+
+    def dissolve(self) -> None:
+        """Nobody needs what it would decide: whoever waits goes back to work."""
+        with self._door:
+            self._broken = True
+            self._door.notify_all()
 
     def _do(self, work: Slice) -> None:
         """Door held, but not while the slice is done."""

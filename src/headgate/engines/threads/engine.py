@@ -226,7 +226,9 @@ class _Run(Attended):
                 self.runtime.rescheduled(self.clock.now())
 
     def new_term(self, workers: int) -> None:
-        self.meeting = None
+        if self.meeting is not None:
+            self.meeting.dissolve()
+            self.meeting = None
         super().new_term(workers)
 
     def fit(self, policy: Policy) -> Policy:
