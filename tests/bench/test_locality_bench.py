@@ -12,6 +12,7 @@ import headgate as hg
 from headgate.bench import BENCHES, locality_host, locality_machines
 from headgate.bench.locality_host import Case, Contest
 from headgate.bench.paired import CONFIDENCE, PAIRS, Paired, interleaved, outside
+from headgate.engines.base import default_packet_rows
 from headgate.workloads import requests, tpcx_bb
 
 
@@ -70,9 +71,28 @@ def test_tpcx_bb_requests_read_their_own_files_and_answer_as_the_query_alone(dat
     assert together == [alone[requests.TPCX_BB[number % 5]] for number in range(7)]
 
 
+HOST = locality_host.Sizes(
+    pairs=1, rows=4_000, shop_rows=0, sweep_rows=2_000, sweep_rounds=1, sweep_seconds=0.05, tuner_seconds=0.2
+)
+
+
+def test_sizes_of_packets_are_swept_and_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locality_host, "SWEPT", (512, 4_096))
+    results = locality_host.packet_sizes(HOST, quiet())
+    assert [
+        result.name.removeprefix("locality, packet size, ").removesuffix(", host") for result in results
+    ] == [
+        "stream with an end",
+        "stream without",
+        f"tuner from {default_packet_rows():,} rows",
+        "tuner from 4,096 rows",
+        "tuner from 262,144 rows",
+    ]
+    assert all(0 < result.measured <= result.baseline for result in results)
+
+
 def test_every_case_of_the_host_runs_and_is_judged(data: Path) -> None:
-    sizes = locality_host.Sizes(pairs=1, rows=4_000, shop_rows=0, sweep_rows=2_000, sweep_rounds=1)
-    cases = locality_host.cases(sizes, data)
+    cases = locality_host.cases(HOST, data)
     assert [(case.name, case.count) for case in cases] == [
         (name, count) for name in ("pipeline", "sort_merge", "tpcx-bb") for count in (1, 16)
     ]

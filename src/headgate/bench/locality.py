@@ -17,8 +17,24 @@ from headgate.bench.paired import PAIRS
 from headgate.bench.result import Result
 from headgate.workloads import tpcx_bb
 
-QUICK = locality_host.Sizes(pairs=3, rows=80_000, shop_rows=3_000, sweep_rows=200_000, sweep_rounds=1)
-FULL = locality_host.Sizes(PAIRS, rows=1_200_000, shop_rows=30_000, sweep_rows=2_000_000, sweep_rounds=5)
+QUICK = locality_host.Sizes(
+    pairs=3,
+    rows=80_000,
+    shop_rows=3_000,
+    sweep_rows=200_000,
+    sweep_rounds=1,
+    sweep_seconds=0.3,
+    tuner_seconds=2,
+)
+FULL = locality_host.Sizes(
+    PAIRS,
+    rows=1_200_000,
+    shop_rows=30_000,
+    sweep_rows=2_000_000,
+    sweep_rounds=5,
+    sweep_seconds=1.5,
+    tuner_seconds=40,
+)
 QUICK_MACHINES = locality_machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,))
 FULL_MACHINES = locality_machines.Sizes(alone=64, each=12, sorting=6, computing=locality_machines.COMPUTING)
 

@@ -89,7 +89,7 @@ def packets(policy: Policy, packet_rows: int | str | None) -> tuple[Policy, int]
 
 def refitted(policy: Policy, packet_rows: int | str | None, rows: int) -> Policy:
     """A policy that takes over in a run with packets of so many rows."""
-    return PacketTuner(policy, rows) if packet_rows == AUTO else policy
+    return PacketTuner(policy, default_packet_rows(), rows) if packet_rows == AUTO else policy
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:
