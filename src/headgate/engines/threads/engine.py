@@ -240,7 +240,7 @@ class _Run(Attended):
             for live in self.runtime.add_queries(outputs, now):
                 self._draining[live.place] = threading.Lock()
         self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
-        self.made_room()
+        self.made_room(urgent=True)
 
     def aside(self) -> None:
         """Close the sinks of queries that were removed, once nobody hands anything over."""
@@ -296,9 +296,14 @@ class _Run(Attended):
                 break
         return packets, None
 
-    def made_room(self) -> None:
-        """Lock held: a queue got shorter."""
-        if self.held and any(self.runtime.live.room(place) > 0 for place in self.held):
+    def made_room(self, *, urgent: bool = False) -> None:
+        """Lock held: a queue got shorter.
+
+        Unless a worker waits for it the feeder is woken only for as much as it admits at a time: whenever it
+        comes, it takes the interpreter from a worker.
+        """
+        least = 1 if urgent else FEED_PACKETS * self.runtime.admission.packet_rows
+        if self.held and any(self.runtime.live.room(place) >= least for place in self.held):
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------
@@ -322,7 +327,7 @@ class _Run(Attended):
                     except Exception as error:
                         with self.lock:
                             runtime.fail_output(output, error, self.clock.now())
-                            self.made_room()
+                            self.made_room(urgent=True)
             finally:
                 door.release()
             with self.lock:

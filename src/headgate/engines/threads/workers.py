@@ -59,7 +59,7 @@ class Workers(Crew):
                 if parked:
                     self._asleep.add(worker)
                     self.semaphores += 1
-                run.made_room()
+                run.made_room(urgent=work is None)
                 left = now()
                 overhead.storage += left - entered - (overhead.scheduler - decided)
             for output in outputs:
