@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from headgate.errors import BadRow, OperatorError, PipelineError, nearest
 from headgate.graph.columns import Mask, taken
 from headgate.graph.packet import Indices, Packet
-from headgate.graph.rows import to_rows
+from headgate.graph.rows import each_row
 
 Row = dict[str, Any]
 
@@ -212,9 +212,13 @@ def map_rows(packet: Packet, call: Callable[[int, Row], Any], schema: pa.Schema,
     results: list[Row] = []
     counts: list[int] = []
     serials = packet.order.serials
-    for place, row in enumerate(to_rows(packet.batch)):
+    for place, row in enumerate(each_row(packet.batch)):
         try:
-            rows = rows_of(call(place, row), label, int(serials[place]))
+            result = call(place, row)
+            if result is None:
+                counts.append(0)
+                continue
+            rows = rows_of(result, label, int(serials[place]))
         except OperatorError:
             raise
         except Exception as error:

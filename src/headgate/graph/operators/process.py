@@ -286,15 +286,17 @@ class KeyedProcess(Operator):
         slots = state.index.slots([batch.column(name) for name in self.keys], batch.num_rows)
         state.seen = grown(state.seen, len(state.index), NEVER)
         state.touch(slots)
-        values, seen, expire = state.values, state.seen, self.expire
-        where = slots.tolist()
+        values, expire = state.values, self.expire
+        where, before = slots.tolist(), state.seen[slots].tolist()
         now, maximum = self._times(packet, state.clock)
+        seen: dict[int, int] = {}
+        """When the keys of this packet were last seen in it."""
 
         def call(place: int, row: Row) -> Any:
             slot = where[place]
             if expire is not None:
                 time = now[place]
-                if time - seen[slot] > expire:
+                if time - seen.get(slot, before[place]) > expire:
                     values.pop(slot, None)
                 seen[slot] = time
             if slot not in values:
@@ -302,6 +304,7 @@ class KeyedProcess(Operator):
             return fn(row, values[slot])
 
         results = map_rows(packet, call, self.outputs[0], self.label)
+        state.seen[list(seen)] = list(seen.values())
         state.clock.maximum = maximum
         state.forget()
         return [results]
