@@ -294,8 +294,8 @@ def test_calibrate_measures_an_application_and_says_where_it_wrote(
     assert "filter(a > 9)" in said
     assert f"Written to {file}" in said
     engine = hg.Simulated(topology="host", memory=file, costs=file)
-    assert engine.calibration is not None
-    assert "filter(a > 9)" in engine.calibration.operators
+    assert engine.costs.calibration is not None
+    assert "filter(a > 9)" in engine.costs.calibration.operators
     unseen = GOOD + 'numbers.filter("a > 999").filter("k = 1", name="none").to("none", hg.to_list([]))'
     said = headgate("calibrate", app_file(unseen), "--quick", "--output", file)
     assert "No row of the sample came to 'none'" in said

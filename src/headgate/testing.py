@@ -19,7 +19,8 @@ import pyarrow as pa
 from headgate.app import App, Stream
 from headgate.engines.base import Engine
 from headgate.engines.report import Report
-from headgate.engines.simulated.engine import Simulated, SimulatedRun
+from headgate.engines.simulated.engine import Simulated
+from headgate.engines.simulated.run import SimulatedRun
 from headgate.engines.sinks import to_list
 from headgate.engines.sources import from_batches
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait

@@ -139,8 +139,8 @@ def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
     calls = [runtime.begin(worker, Call(0, Count(100)), 0.0) for worker in (0, 1)]
     for work in reversed(calls):
         assert work is not None
-        runtime.execute(work)
-        assert runtime.send(work)
+        runtime.calls.execute(work)
+        assert runtime.calls.send(work)
     assert [unit.ticket for unit in runtime.boxes[0].sent] == [0, 1]
     assert runtime.outputs[0].inbox.rows == 0
 

@@ -520,8 +520,8 @@ def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     for _ in range(3):
         work = runtime.begin(0, runtime.policy.choose(0, 0.0)[0], 0.0)
         assert work is not None
-        runtime.execute(work)
-        runtime.send(work)
+        runtime.calls.execute(work)
+        runtime.calls.send(work)
         waiting |= {output.output.name: output for output in runtime.finish(work, 0.0)}
     assert waiting["bad"].failed
     assert waiting["bad"].take() == []

@@ -13,7 +13,8 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.engines.live import LiveBox
-from headgate.engines.simulated.engine import SimulatedRun
+from headgate.engines.simulated.costs import Costs
+from headgate.engines.simulated.run import SimulatedRun
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -167,10 +168,10 @@ def numbers(rows: int, out: list[Any]) -> hg.App:
 def test_a_run_in_virtual_time_finds_where_a_tuple_costs_least(monkeypatch: pytest.MonkeyPatch) -> None:
     best = 2_048
 
-    def seconds(run: SimulatedRun, box: LiveBox, packets: int, tuples: int, *rest: int) -> float:
+    def seconds(costs: Costs, box: LiveBox, packets: int, tuples: int, *rest: int) -> float:
         return 1e-5 * tuples * (1 + abs(math.log2(tuples / packets / best)) if tuples else 1)
 
-    monkeypatch.setattr(SimulatedRun, "_seconds", seconds)
+    monkeypatch.setattr(Costs, "seconds", seconds)
     monkeypatch.setattr("headgate.engines.base.default_packet_rows", lambda: 256)
     out: list[Any] = []
     fixed: list[Any] = []

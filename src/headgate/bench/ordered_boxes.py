@@ -29,7 +29,8 @@ from headgate.bench.findings import (
     on_both,
 )
 from headgate.engines.report import Report
-from headgate.engines.simulated.engine import Simulated, SimulatedRun
+from headgate.engines.simulated.engine import Simulated
+from headgate.engines.simulated.run import SimulatedRun
 from headgate.engines.sinks import to_function
 from headgate.engines.sources import from_batches
 from headgate.engines.threads import Threads

@@ -19,14 +19,14 @@ class LetterBox:
     A letter leaves when no box can bring one with an earlier serial any more, like any rows that were united.
     """
 
-    def __init__(self, live: LiveNetwork, dead_letter: DeadLetter, capacity: int, packet_rows: int) -> None:
+    def __init__(self, live: LiveNetwork, dead_letter: DeadLetter) -> None:
         self._live = live
         self._arrows = dead_letter.port
         self._closed = False
         self._now = 0.0
         self._taken: dict[Unit, list[Letter]] = {}
         """Letters of calls that have not delivered yet."""
-        inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, capacity, packet_rows)
+        inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, live.queue_rows, live.packet_rows)
         report = QueryReport(dead_letter.name)
         self.output = LiveOutput(len(live.outputs), dead_letter, inbox, report)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headgate.engines.shedding import Gate
 
 Times = npt.NDArray[np.float64]
+NO_TICKET = -1
+"""Of a call that works on what units brought, and leaves nothing itself."""
 
 
 @dataclass(eq=False)

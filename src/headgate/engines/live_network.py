@@ -46,8 +46,8 @@ class LiveNetwork:
         self.admitted = 0
         """Below this serial, every tuple has been queued."""
         self.sources_ended = False
-        self._packet_rows = packet_rows
-        self._queue_rows = queue_rows
+        self.packet_rows = packet_rows
+        self.queue_rows = queue_rows
         self.needs: frozenset[str] = frozenset()
         """Measurements that the policy uses and that cost something."""
         self.memory: Memory | None = None
@@ -103,10 +103,10 @@ class LiveNetwork:
     def _inbox(self, ports: Sequence[Sequence[Arrow]]) -> Inbox:
         arrows = [arrow for port in ports for arrow in port]
         if len(arrows) == 1:
-            return Fifo(self._queue_rows, self._packet_rows)
+            return Fifo(self.queue_rows, self.packet_rows)
         of_port = [place for place, port in enumerate(ports) for _ in port]
         schemas = [port[0].schema for port in ports]
-        return Merge(of_port, schemas, lambda: self._bound(arrows), self._queue_rows, self._packet_rows)
+        return Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
 
     def _connect(self, boxes: Sequence[LiveBox], outputs: Sequence[LiveOutput]) -> None:
         for live in boxes:
@@ -169,13 +169,13 @@ class LiveNetwork:
 
     def resize(self, packet_rows: int, queue_rows: int) -> None:
         """Packets and queues of another size; what is queued stays as it is."""
-        self._packet_rows, self._queue_rows = packet_rows, queue_rows
+        self.packet_rows, self.queue_rows = packet_rows, queue_rows
         for inbox in [target.inbox for target in self.boxes] + [target.inbox for target in self.outputs]:
             inbox.packet_rows, inbox.capacity = packet_rows, queue_rows
 
     def room(self, source: int) -> int:
         """Back-pressure: rows that every queue which a source feeds can take."""
-        room = self._queue_rows
+        room = self.queue_rows
         for target, arrow in self.source_targets[source]:
             if not (target.removed if isinstance(target, LiveBox) else target.failed):
                 room = min(room, target.inbox.room(arrow))

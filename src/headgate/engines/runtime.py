@@ -8,26 +8,22 @@ at a time.
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headgate.engines.admission import Admission
 from headgate.engines.inbox import Merge, Round
-from headgate.engines.joining import check_removal, with_queries
-from headgate.engines.letter_box import LetterBox
-from headgate.engines.live import LiveBox, LiveOutput, Unit, Work
+from headgate.engines.live import NO_TICKET, LiveBox, LiveOutput, Unit, Work
 from headgate.engines.live_network import LiveNetwork
-from headgate.engines.ordered.atomics import Counter
 from headgate.engines.ordered.buckets import Buckets
-from headgate.engines.report import BoxCall, Report
-from headgate.engines.scheduled import Host, Scheduled
-from headgate.engines.shedding import Gate, report_shed, tell_importance
-from headgate.errors import HeadgateError, OperatorError, PipelineError, SinkError
-from headgate.graph.network import Network, Output
+from headgate.engines.queries import Queries
+from headgate.engines.report import BoxCall
+from headgate.engines.scheduled import Host
+from headgate.engines.shedding import Gate
+from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
-from headgate.graph.packet import Order, Packet, empty_batch
-from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.graph.packet import Order, Packet
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import (
     Arrived,
     Call,
@@ -55,11 +51,9 @@ UNIT_SECONDS = 0.05
 _GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 EVERYTHING = frozenset({"latency", "head", "bytes"})
 """All measurements that queues can be asked for."""
-NO_TICKET = -1
-"""Of a call that works on what units brought, and leaves nothing itself."""
 
 
-class Runtime(Scheduled):
+class Runtime(Queries):
     """A network in motion."""
 
     def __init__(
@@ -81,16 +75,7 @@ class Runtime(Scheduled):
         timer: Callable[[], float] = lambda: 0.0,
         processor: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(policy, host, timer)
-        self._processor = processor if split is None else None
-        """The processor's time of whoever calls; None: what calls take is all their own."""
-        self.network = network
-        self.workers = self.requested = workers
-        self.drain = drain
-        self.failed = False
-        """Some query has failed."""
-        self.admission = Admission(network.sources, packet_rows)
-        self.live = LiveNetwork(
+        live = LiveNetwork(
             network,
             lanes=workers,
             packet_rows=packet_rows,
@@ -98,23 +83,14 @@ class Runtime(Scheduled):
             reorder=reorder,
             prepare=prepare,
         )
+        admission = Admission(network.sources, packet_rows)
+        weighed = processor if split is None else None
+        super().__init__(live, admission, policy, host, timer=timer, processor=weighed)
+        self.workers = self.requested = workers
+        self.drain = drain
         self._partitioning, self._buckets, self._split = partitioning, buckets, split
-        self._packet_rows = packet_rows
-        self.ring_full = Counter()
-        """How often a result found its place taken."""
-        self.boxes = self.live.boxes
-        self.outputs = self.live.outputs
-        self._queries = tuple(self.outputs)
-        self.letters: LetterBox | None = None
-        """Where bad rows go; None: they fail their queries."""
-        if network.dead_letter is not None:
-            capacity = QUEUE_PACKETS * packet_rows
-            self.letters = LetterBox(self.live, network.dead_letter, capacity, packet_rows)
-            self.outputs.append(self.letters.output)
-        self.catalog = Catalog([self.live.entry(box) for box in self.boxes], network.goals)
         self.catalog.packet_rows = packet_rows
         self._tells_arrivals = False
-        self._importance = tell_importance(network, self.catalog.boxes)
         self._machine = topology
         self._put_on_cores(workers)
         self.start_policy(workers, seed)
@@ -156,46 +132,6 @@ class Runtime(Scheduled):
             queue = self.catalog.boxes[live.place].queue
             if not live.removed and live.task.again(queue.tuples > 0):
                 self.tell(Spawned(now, live.place, queue, immediate=False))
-
-    @property
-    def sources_ended(self) -> bool:
-        return self.live.sources_ended
-
-    # --- queries that come and go -------------------------------------------------------------------
-
-    def add_queries(self, outputs: Sequence[Output], now: float) -> list[LiveOutput]:
-        """Let queries join, from the next tuple on; the policy begins anew with their boxes."""
-        if self.sources_ended:
-            raise PipelineError(
-                f"query '{outputs[0].name}' comes too late: all sources have ended, nothing is left for it."
-            )
-        network = with_queries(self.network, outputs)
-        joining = network.outputs[len(self.network.outputs) :]
-        writers = [output.sink.open(output.name, output.schema) for output in joining]
-        self.network = network
-        boxes, made = self.live.extend(network, joining, self.workers)
-        for live, writer in zip(made, writers, strict=True):
-            live.writer = writer
-            live.missed = {entry.source.name: entry.rows for entry in self.admission.entries}
-        self._queries += tuple(made)
-        if self.letters is not None:
-            assert network.dead_letter is not None
-            self.letters.extend(network.dead_letter)
-        for box in boxes:
-            self.catalog.add(self.live.entry(box))
-        self.catalog.goals |= network.goals
-        self._importance = tell_importance(network, self.catalog.boxes)
-        return made
-
-    def remove_query(self, name: str, now: float) -> LiveOutput:
-        """Let a query go: it gives nothing more, and boxes that no other needs stop."""
-        alive = {live.output.name: live for live in self._queries if not live.failed}
-        check_removal([name], alive)
-        found = alive[name]
-        found.failed = found.removed = found.report.removed = True
-        found.forget()
-        self._stop_boxes(now)
-        return found
 
     # --- admission ----------------------------------------------------------------------------------
 
@@ -251,7 +187,7 @@ class Runtime(Scheduled):
 
     def set_packet_rows(self, rows: int) -> None:
         """From now on; queues keep holding about as many packets."""
-        self._packet_rows = self.admission.packet_rows = self.catalog.packet_rows = rows
+        self.admission.packet_rows = self.catalog.packet_rows = rows
         self.live.resize(rows, QUEUE_PACKETS * rows)
 
     # --- calls --------------------------------------------------------------------------------------
@@ -319,7 +255,7 @@ class Runtime(Scheduled):
         if entry.calls < CALLS_TO_KNOW:
             return False
         # On a busy machine a call's time is not all its own.
-        cost = entry.cost if self._processor is None else live.processor / max(entry.tuples_in, 1)
+        cost = entry.cost if self.calls.processor is None else live.processor / max(entry.tuples_in, 1)
         return cost >= DEAR_MEASURED
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
@@ -334,7 +270,7 @@ class Runtime(Scheduled):
         if limit > buckets.waiting and self.live.has_place(live):
             entry = self.catalog.boxes[live.place]
             rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
-            rounds = self._take(live, min(rows, max(limit, self._packet_rows)), now)
+            rounds = self._take(live, min(rows, max(limit, self.admission.packet_rows)), now)
             if rounds:
                 unit = Unit(live, live.next_ticket, rounds, _head(rounds))
                 if live.holds_time:
@@ -347,38 +283,6 @@ class Runtime(Scheduled):
         work = Work(live, NO_TICKET, [], [], worker=worker, limit=limit, start=now)
         work.members[live.place] = work
         return work
-
-    def split(self, work: Work) -> None:
-        """No lock: split what waits for that, so that workers can share it."""
-        assert work.live.buckets is not None
-        work.live.buckets.split()
-
-    def consume(self, work: Work) -> Iterator[int]:
-        """No lock: work on one bucket's rows after the other, and say how many they were.
-
-        Whoever drives it lets time pass between: what comes of the rows leaves when it goes on.
-        """
-        live, buckets = work.live, work.live.buckets
-        assert buckets is not None
-        for part in buckets.consume(lambda: work.tuples >= work.limit):
-            begin = self._timer()
-            unit, state = part.unit, buckets.states[part.bucket]
-            if unit.inputs is not None:
-                state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])  # type: ignore[attr-defined]
-            try:
-                if unit.error is None:
-                    for number, packets in part.rounds.items():
-                        part.results[number] = live.operator.process(packets, state)
-                        work.tuples_out += len(part.results[number][0])
-            except Exception as error:
-                unit.error = _located(unit, error)
-            work.tuples += part.rows
-            work.seconds += self._timer() - begin
-            yield part.rows
-            whole = buckets.complete(part)
-            if whole is not None:
-                taken = live.reorder.send(whole.ticket, whole)
-                assert taken, "a unit was taken without a place for what comes of it"
 
     def fuse(self, work: Work, call: Call, now: float) -> bool:
         """Make a plan's later call part of a superbox under way, if that changes nothing but the cost.
@@ -409,63 +313,6 @@ class Runtime(Scheduled):
         live.task.begin(False)
         self.tell(Started(now, work.worker, live.place, 0, self.catalog.boxes[call.box].queue))
         return True
-
-    def execute(self, work: Work) -> None:
-        """The call itself; needs no lock, since nobody else is inside its lanes."""
-        for member in work.members.values():
-            member.passed_on = tuple([call.live for calls in member.onward for call in calls])
-            member.keeps = len(member.passed_on) < sum([len(targets) for targets in member.live.targets])
-        for packets in work.rounds:
-            self._call(work, packets)
-        if work.end:
-            live = work.live
-            end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
-            try:
-                closed = (
-                    live.operator.finish(live.state, end)
-                    if live.buckets is None
-                    else live.buckets.finish(end)
-                )
-                work.results.append(closed)
-            except Exception as error:
-                work.error = _located(work, error)
-
-    def _call(self, work: Work, packets: Round) -> None:
-        """One round through an operator and whatever of the superbox follows it."""
-        if work.error is not None:
-            return
-        live = work.live
-        weighed = self._processor if live.keyed and live.buckets is None else None
-        begin, spent = self._timer(), 0.0 if weighed is None else weighed()
-        try:
-            if self.letters is None:
-                results = live.operator.process(packets, live.state)
-            else:
-                results = self.letters.process(work, packets)
-        except Exception as error:
-            work.error = _located(work, error)
-            return
-        work.seconds += self._timer() - begin
-        if weighed is not None:
-            live.processor += weighed() - spent
-        work.tuples_out += len(results[0])
-        if work.keeps:
-            work.results.append(results)
-        for packet, following in zip(results, work.onward, strict=True):
-            for member in following:
-                if len(packet):
-                    member.tuples += len(packet)
-                    self._call(member, (packet,))
-                else:
-                    member.markers += packet.markers
-
-    def send(self, unit: Unit) -> bool:
-        """No lock: let what came of a unit leave when it is its turn; false if it is too early, try again."""
-        unit.rounds = []
-        taken = unit.live.reorder.send(unit.ticket, unit)
-        if not taken:
-            self.ring_full.fetch_add(1)
-        return taken
 
     def finish(self, work: Work, now: float) -> list[LiveOutput]:
         """A call is over and sent: tell the policy, also of what has left.  Returns outputs to drain."""
@@ -654,102 +501,6 @@ class Runtime(Scheduled):
         )
         return not busy and not any(o.inbox.rows for o in self._queries if not o.failed)
 
-    # --- sinks and failure --------------------------------------------------------------------------
-
-    def open_sinks(self) -> None:
-        for live in self.outputs:
-            try:
-                live.writer = live.output.sink.open(live.output.name, live.output.schema)
-            except Exception as error:
-                self.fail_output(live, error, 0.0)
-
-    def close(self) -> None:
-        """Close sources and sinks."""
-        self.admission.close()
-        if self.letters is not None:
-            try:
-                self.letters.close()
-            except Exception as error:
-                self.fail_output(self.letters.output, error, 0.0)
-        for live in self.outputs:
-            self.close_sink(live)
-
-    def close_sink(self, live: LiveOutput) -> None:
-        """No lock: nobody hands anything over to it any more."""
-        writer, live.writer = live.writer, None
-        if writer is not None:
-            try:
-                writer.close(live.failed and not live.removed)
-            except Exception as error:
-                if live.report.error is None:
-                    self.fail_output(live, error, 0.0)
-
-    def fail_output(self, live: LiveOutput, error: BaseException, now: float) -> None:
-        if not isinstance(error, HeadgateError):
-            wrapped = SinkError(
-                f"Query '{live.output.name}': its sink failed: {type(error).__name__}: {error}"
-            )
-            wrapped.__cause__ = error
-            error = wrapped
-        self._fail_queries([live.output.name], error, now)
-
-    def _fail_queries(self, names: Sequence[str], error: BaseException, now: float) -> None:
-        """Stop these queries with their error; boxes that no other query needs stop too."""
-        self.failed = True
-        for live in self.outputs:
-            if live.output.name in names and not live.failed:
-                live.failed = True
-                live.report.error = error
-                live.forget()
-        self._stop_boxes(now)
-
-    def _stop_boxes(self, now: float) -> None:
-        """Boxes that no query needs any more stop."""
-        alive = {live.output.name for live in self.outputs if not live.failed}
-        for box in self.boxes:
-            if not box.removed and not alive.intersection(self.network.queries_of[box.place]):
-                box.removed = True
-                box.inbox.clear()
-                self.tell(Changed(now, box.place, QueueState(0), removed=True))
-
-    # --- report -------------------------------------------------------------------------------------
-
-    def report(self, engine: str, seconds: float) -> Report:
-        rows = {s.name: e.rows for s, e in zip(self.network.sources, self.admission.entries, strict=True)}
-        least = self.catalog.least_latencies()
-        for live in self.outputs:
-            report = live.report
-            report.tuples_in = sum(
-                rows[s.name] - live.missed.get(s.name, 0) for s in self.network.sources_of(live.output.port)
-            )
-            boxes = self.network.queries.get(live.output.name, frozenset())
-            report.late = sum(self.boxes[b].late for b in boxes)
-            report.measure(live.markers)
-            if live.output.qos is not None:
-                report.attainable = live.output.qos.utility(least.get(live.output.name, 0.0))
-        dropped = {
-            (reason, box.box.name): count.load()
-            for box in self.boxes
-            if box.gate is not None
-            for reason, count in box.gate.dropped.items()
-            if count.load()
-        }
-        report_shed(self.network, [live.report for live in self.outputs], dropped)
-        return Report(
-            engine=engine,
-            policy=self.policy.name,
-            workers=self.workers,
-            seconds=seconds,
-            tuples=sum(rows.values()),
-            queries={live.output.name: live.report for live in self.outputs},
-            boxes=self.box_reports(),
-            overhead=copy.copy(self.overhead),
-            trace=self.trace,
-            ring_full=self.ring_full.load(),
-            packet_rows=self._packet_rows,
-            problems=[*self.problems, *self.policy.problems],
-        )
-
 
 def _mark_begin(rounds: Sequence[Round], now: float) -> None:
     """The markers' first operator begins."""
@@ -762,16 +513,3 @@ def _mark_begin(rounds: Sequence[Round], now: float) -> None:
 
 def _head(rounds: Sequence[Round]) -> list[Order]:
     return [packet.order for packet in rounds[0] if len(packet)]
-
-
-def _located(unit: Unit, error: Exception) -> HeadgateError:
-    """The error with the box and the tuples it failed on, unless it says so itself."""
-    if isinstance(error, HeadgateError):
-        return error
-    live = unit.live
-    wrapped = OperatorError(
-        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {unit.first_serial} on: "
-        f"{type(error).__name__}: {error}"
-    )
-    wrapped.__cause__ = error
-    return wrapped

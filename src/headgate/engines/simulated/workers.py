@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headgate.scheduling.interface import Phase
 
 if TYPE_CHECKING:
-    from headgate.engines.simulated.engine import SimulatedRun
+    from headgate.engines.simulated.run import SimulatedRun
 
 
 class Cores:

@@ -7,13 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.engines.attended import Crew
-from headgate.engines.live import LiveOutput, Work
+from headgate.engines.live import NO_TICKET, LiveOutput, Work
 from headgate.engines.meeting import Meeting
-from headgate.engines.runtime import NO_TICKET
 from headgate.scheduling.interface import Plan
 
 if TYPE_CHECKING:
-    from headgate.engines.threads.engine import _Run
+    from headgate.engines.threads.run import ThreadsRun
 
 RETRY = 50e-6
 """Seconds until a result that found its place in the ring taken is tried again."""
@@ -22,7 +21,7 @@ RETRY = 50e-6
 class Workers(Crew):
     """The threads of a run."""
 
-    def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
+    def __init__(self, run: ThreadsRun, count: int, one_semaphore: bool) -> None:
         super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
 
@@ -142,10 +141,10 @@ class Workers(Crew):
         if work.ticket == NO_TICKET:
             self._consume(work)
         else:
-            runtime.execute(work)
+            runtime.calls.execute(work)
         work.ended = run.clock.now()
         for member in work.members.values():
-            while member.ticket != NO_TICKET and not runtime.send(member):
+            while member.ticket != NO_TICKET and not runtime.calls.send(member):
                 time.sleep(RETRY)
         work.sending = run.clock.now() - work.ended
         run.memory.recollect()
@@ -153,9 +152,9 @@ class Workers(Crew):
     def _consume(self, work: Work) -> None:
         """A call on a box whose state is by bucket; others can join in, and results leave as they come."""
         run, runtime = self._run, self._run.runtime
-        runtime.split(work)
+        runtime.calls.split(work)
         self._settle(work)
-        for _ in runtime.consume(work):
+        for _ in runtime.calls.consume(work):
             if work.live.sent:
                 self._settle(work)
             if run.stopping:

@@ -1,0 +1,247 @@
+"""A run in real time: a feeder, the workers, and the thread that called, which waits and keeps timers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.engines.attended import Attended
+from headgate.engines.base import Progress, Until, deadline, packets, refitted
+from headgate.engines.change import Change, Line
+from headgate.engines.clock import WallClock
+from headgate.engines.commands import handlers
+from headgate.engines.live import LiveOutput
+from headgate.engines.meeting import Meeting
+from headgate.engines.report import Report
+from headgate.engines.runtime import Runtime
+from headgate.engines.sources.base import Wait
+from headgate.engines.threads.workers import Workers
+from headgate.graph.network import Network, Output
+from headgate.graph.packet import Packet
+from headgate.memory import use as memory
+from headgate.scheduling.interface import Phase, Policy
+
+if TYPE_CHECKING:
+    from headgate.engines.threads.engine import Threads
+
+FEED_PACKETS = 8
+"""Packets that the feeder admits per visit to the scheduler, if they fit."""
+
+
+class ThreadsRun(Attended):
+    """One run: feeder, workers and the thread that called, which waits, keeps timers and shows progress."""
+
+    runtime: Runtime
+    workers: Workers
+
+    def __init__(
+        self,
+        engine: Threads,
+        network: Network,
+        policy: Policy,
+        workers: int,
+        until: Until,
+        progress: Progress | None,
+        seed: int,
+        use: memory.Use,
+    ) -> None:
+        super().__init__(threading.Lock(), deadline(until), progress)
+        self.engine = engine
+        self.memory = use
+        self.clock = WallClock()
+        self.room = threading.Condition(self.lock)
+        self.held: frozenset[int] = frozenset()
+        """Sources that the feeder cannot read for want of room."""
+        self.meeting: Meeting | None = None
+        """A scheduling task that workers take part in before they go on."""
+        self._draining: dict[int, threading.Lock] = {}
+        self._removed: list[LiveOutput] = []
+        """Outputs of queries that were removed, whose sinks are open."""
+        self.workers = Workers(self, workers, policy.one_semaphore)
+        policy, packet_rows = packets(policy, engine.packet_rows)
+        with self.lock:  # a policy may set timers when it starts
+            self.runtime = Runtime(
+                network,
+                policy,
+                self,
+                workers=workers,
+                packet_rows=packet_rows,
+                drain=until == "drained",
+                seed=seed,
+                reorder=engine.reorder,
+                partitioning=engine.partitioning,
+                buckets=engine.buckets,
+                split=engine.split,
+                topology=engine.topology,
+                timer=time.perf_counter,
+                processor=time.thread_time,
+            )
+        self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+        self._sources = frozenset(range(len(network.sources)))
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def run(self, line: Line | None) -> Report:
+        self.runtime.open_sinks()
+        feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
+        try:
+            feeder.start()
+            self.workers.start()
+            with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
+                self.wait()
+        except KeyboardInterrupt:
+            pass  # a run that is stopped by hand still reports what it did
+        finally:
+            self.stop()
+            self.workers.join()
+            if feeder.ident is not None:
+                feeder.join()
+            seconds = self.clock.now()
+            self.runtime.close()
+        if self.crash is not None:
+            raise self.crash
+        return self.report(seconds)
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def report(self, seconds: float) -> Report:
+        report = self.runtime.report("threads", seconds)
+        report.semaphores = self.workers.semaphores
+        return report
+
+    def stop(self) -> None:
+        super().stop()
+        with self.lock:
+            self.room.notify_all()
+
+    def check_over(self) -> None:
+        """Notice that nothing is left to do."""
+        if self.runtime.sources_ended or self.runtime.failed:
+            with self.lock:
+                if self.runtime.done:
+                    self.over.set()
+                    self.alarm.notify()
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        """Lock held: whoever comes by takes part, and whoever sleeps is woken for it."""
+        meeting = Meeting(phases, lambda: self._rescheduled(meeting))
+        self.meeting = meeting
+        self.workers.wake_sleepers()
+
+    def _rescheduled(self, meeting: Meeting) -> None:
+        with self.lock:
+            if self.meeting is meeting:  # else another policy has taken over, and it is void
+                self.meeting = None
+                self.runtime.rescheduled(self.clock.now())
+
+    def new_term(self, workers: int) -> None:
+        if self.meeting is not None:
+            self.meeting.dissolve()
+            self.meeting = None
+        super().new_term(workers)
+
+    def fit(self, policy: Policy) -> Policy:
+        return refitted(policy, self.engine.packet_rows, self.runtime.admission.packet_rows)
+
+    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
+        now = self.clock.now()
+        if outputs:
+            for live in self.runtime.add_queries(outputs, now):
+                self._draining[live.place] = threading.Lock()
+        self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
+        self.made_room(urgent=True)
+
+    def aside(self) -> None:
+        """Close the sinks of queries that were removed, once nobody hands anything over."""
+        while self._removed:
+            output = self._removed.pop()
+            with self._draining[output.place]:
+                self.runtime.close_sink(output)
+
+    # --- feeding ------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Admit packets while there is room; when queues are full wait, so that sources feel the pressure."""
+        runtime = self.runtime
+        while True:
+            with self.lock:
+                held = runtime.admission.held(runtime.live.room)
+                while not self.stopping and held is None:
+                    self.held = self._sources
+                    self.room.wait()
+                    held = runtime.admission.held(runtime.live.room)
+                self.held = frozenset()
+                if self.stopping or held is None:
+                    return
+                room = min([runtime.live.room(place) for place in self._sources - held], default=0)
+            found, wait = self._poll(room, held)
+            if wait is not None:
+                with self.lock:
+                    self.held = held
+                    delay = 0.01 if wait.until is None else wait.until - self.clock.now()
+                    if not self.stopping and delay > 0:
+                        self.room.wait(delay)
+                continue
+            with self.lock:
+                outputs = runtime.admit(found, self.clock.now())
+            for output in outputs:
+                self.drain(output)
+            self.check_over()
+            if runtime.sources_ended:
+                return
+
+    def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
+        """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
+        admission = self.runtime.admission
+        packets: list[tuple[int, Packet]] = []
+        while len(packets) < FEED_PACKETS:
+            fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))
+            found = admission.poll(self.clock.now(), fit, held)
+            if isinstance(found, Wait):
+                return packets, None if packets else found
+            packets += found
+            room -= sum(len(packet) for _, packet in found)
+            if admission.ended or room < admission.packet_rows:
+                break
+        return packets, None
+
+    def made_room(self, *, urgent: bool = False) -> None:
+        """Lock held: a queue got shorter.
+
+        Unless a worker waits for it the feeder is woken only for as much as it admits at a time: whenever it
+        comes, it takes the interpreter from a worker.
+        """
+        least = 1 if urgent else FEED_PACKETS * self.runtime.admission.packet_rows
+        if self.held and any(self.runtime.live.room(place) >= least for place in self.held):
+            self.room.notify()
+
+    # --- sinks --------------------------------------------------------------------------------------
+
+    def drain(self, output: LiveOutput) -> None:
+        """Hand results over, in order, one thread at a time; who finds the door closed leaves it.
+
+        A queue that has grown too long is waited for: that is back-pressure from a slow sink.
+        """
+        runtime, door = self.runtime, self._draining[output.place]
+        while True:
+            if not door.acquire(blocking=output.inbox.rows >= output.inbox.capacity):
+                return
+            try:
+                with self.lock:
+                    taken = output.take()
+                    self.made_room()
+                for packet, times in taken:
+                    try:
+                        output.hand_over(packet, times, self.clock.now)
+                    except Exception as error:
+                        with self.lock:
+                            runtime.fail_output(output, error, self.clock.now())
+                            self.made_room(urgent=True)
+            finally:
+                door.release()
+            with self.lock:
+                if output.failed or not output.waiting:
+                    return
