@@ -58,8 +58,11 @@ class Brain:
             self.catalog.topology, self.catalog.cores = topology, topology.placed(workers)
         self.room = room
         self.queued = [0] * len(boxes)
+        self.workers = workers
         self.working: dict[int, tuple[int, int]] = {}
         """By worker, its box and the tuples that it took."""
+        self.before: set[int] = set()
+        """Workers in calls that began before the policy took over."""
         self.awake: dict[int, None] = dict.fromkeys(range(workers))
         """Workers that are going to ask."""
         self.asleep: dict[int, None] = {}
@@ -98,6 +101,20 @@ class Brain:
         self.awake[worker] = None
         self.woken.append(worker)
 
+    def take_over(self, policy: Policy, workers: int, topology: Topology) -> None:
+        """A policy takes over while calls are under way, with more or fewer workers; all of them ask."""
+        self.policy, self.workers = policy, workers
+        self.catalog.topology, self.catalog.cores = topology, topology.placed(workers)
+        self.before = set(self.working)
+        self.awake = {worker: None for worker in range(workers) if worker not in self.working}
+        self.asleep.clear()
+        self.timers.clear()
+        self._carry_out(policy.start(self.catalog, workers))
+        inside = [box for box, _ in self.working.values()]
+        for box, tuples in enumerate(self.queued):
+            if tuples and box not in inside:
+                self.tell(Spawned(0.0, box, self.queue(box), False))
+
     # --- what happens --------------------------------------------------------------------------------
 
     def arrive(self, *boxes: int, worker: int | None = None, tuples: int = 1) -> None:
@@ -128,7 +145,9 @@ class Brain:
     def finish(self, worker: int, *to: int) -> None:
         """A call is over, and has sent a tuple to each of these boxes; as the runtime tells it."""
         box, taken = self.working.pop(worker)
-        self.awake[worker] = None
+        self.before.discard(worker)
+        if worker < self.workers:
+            self.awake[worker] = None
         for place in to:
             self.queued[place] += 1
         queues = tuple((place, self.queue(place)) for place in to)

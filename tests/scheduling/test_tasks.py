@@ -81,12 +81,14 @@ def check(table: Brain) -> None:
         assert task in task.queue
     if isinstance(policy, CountedTasks):
         parking = policy.parking
-        for pool, size in enumerate(parking.size):
-            members = [w for w, at in enumerate(parking.pool_of) if at == pool]
-            working = sum(worker in table.working for worker in members)
-            assert parking.tasks[pool] == working + sum(task.pool == pool for task in tasks)
-            assert parking.awake[pool] == size - sum(worker in table.asleep for worker in members)
-            assert parking.awake[pool] >= min(parking.tasks[pool], size), "a task more, and somebody sleeps"
+        for pool in range(len(parking.size)):
+            members = {w for w, at in enumerate(parking.pool_of) if at == pool}
+            working = members & (table.working.keys() - table.before)
+            assert parking.tasks[pool] == len(working) + sum(task.pool == pool for task in tasks)
+            free = members & (working | table.awake.keys())
+            assert parking.awake[pool] <= len(free)
+            if members & table.asleep.keys():
+                assert parking.awake[pool] >= parking.tasks[pool], "a task more, and somebody sleeps"
     elif isinstance(policy, Las):
         for task in tasks:
             for sleeper in table.asleep:
@@ -112,7 +114,10 @@ def reaches(policy: Las, worker: int, box: int) -> bool:
 def test_nothing_is_lost_whatever_happens(
     name: str, data: st.DataObject, net: Net, workers: int, machine: str
 ) -> None:
-    """Packets come, calls end, queues fill up and are emptied, timers ring; at the end all is worked off."""
+    """Packets come, calls end, queues fill up and are emptied, timers ring, workers become more and fewer.
+
+    At the end all is worked off.
+    """
     entries = net.entries()
     table = Brain(policies.get(name), entries, workers, MACHINES[machine](workers), packet_rows=2, room=3)
     sources = [place for place, box in enumerate(entries) if box.fed_by]
@@ -122,7 +127,12 @@ def test_nothing_is_lost_whatever_happens(
         choices += [("come", box) for box in sources if table.queued[box] < table.room]
         choices += [("empty", box) for box in range(len(entries)) if table.queued[box]][:1]
         choices += [("ring", 0)] if table.timers else []
-        step(table, *data.draw(st.sampled_from(choices)), data.draw(st.integers(0, 3)))
+        choices += [("change", count) for count in range(1, 6)]
+        kind, at = data.draw(st.sampled_from(choices))
+        if kind == "change":
+            table.take_over(policies.get(name), at, MACHINES[machine](at))
+        else:
+            step(table, kind, at, data.draw(st.integers(0, 3)))
         check(table)
     while table.awake or table.working:
         kind, worker = ("ask", next(iter(table.awake))) if table.awake else ("end", next(iter(table.working)))
@@ -144,6 +154,30 @@ def step(table: Brain, kind: str, at: int, makes: int) -> None:
         table.tell(Changed(0.0, at, QueueState(0)))
     else:
         table.ring()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_worker_leaves_that_was_one_too_many_is_taken_by_another(name: str) -> None:
+    """Its last call has ended, and what came for the box meanwhile is told only then."""
+    table = Brain(policies.get(name), [entry(fed_by=(0,))], 2)
+    table.arrive(0)
+    assert table.ask(1) == 0
+    table.take_over(policies.get(name), 1, flat(1))
+    table.queued[0] += 1
+    table.finish(1)
+    assert table.serve(0) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_still_inside_a_call_of_the_policy_before_keeps_nobody_asleep(name: str) -> None:
+    table = Brain(policies.get(name), [entry(fed_by=(0,)), entry(fed_by=(0,))], 2)
+    table.arrive(0)
+    assert table.ask(1) == 0
+    table.take_over(policies.get(name), 2, flat(2))
+    assert table.ask(0) is None
+    table.arrive(1)
+    assert table.woken == [0]
+    assert table.ask(0) == 1
 
 
 def test_on_spark_a_plan_takes_along_what_its_results_reach_and_the_next_tasks() -> None:

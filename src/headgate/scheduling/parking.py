@@ -4,7 +4,8 @@ Every pool of workers (a node's) keeps the number of tasks for which it is respo
 and the number of its workers that are awake.  A worker about to sleep decreases the latter (the paper prints
 "increase").  Whenever fewer are awake than there are tasks, one is woken.  So there are never more tasks than
 workers awake while one sleeps, and while all are awake nobody is put to sleep or woken: no semaphore is
-touched.
+touched.  A worker counts from the first time that it asks: when another policy takes over, some are still
+inside calls that the new one has not given them, and take nothing of what it has.
 """
 
 from __future__ import annotations
@@ -20,28 +21,33 @@ class Parking:
         pools = max(self.pool_of, default=0) + 1
         self.size = [self.pool_of.count(pool) for pool in range(pools)]
         """Workers of each pool."""
-        self.awake = list(self.size)
+        self.awake = [0] * pools
         """Workers that work or are about to ask for work."""
         self.tasks = [0] * pools
         """Tasks that wait or are being run."""
         self.asleep: list[dict[int, None]] = [{} for _ in range(pools)]
+        self._is_awake = [False] * len(self.pool_of)
 
     @property
     def anybody_sleeps(self) -> bool:
         return any(self.asleep)
 
     def sleep(self, worker: int) -> None:
-        """A worker has found nothing."""
+        """A worker that asked has found nothing."""
         pool = self.pool_of[worker]
-        if worker not in self.asleep[pool]:
-            self.awake[pool] -= 1
-            self.asleep[pool][worker] = None
+        self._is_awake[worker] = False
+        self.awake[pool] -= 1
+        self.asleep[pool][worker] = None
 
     def asks(self, worker: int) -> None:
         """A worker is awake, whoever has woken it."""
         pool = self.pool_of[worker]
-        if worker in self.asleep[pool]:
-            del self.asleep[pool][worker]
+        self.asleep[pool].pop(worker, None)
+        self._count(worker, pool)
+
+    def _count(self, worker: int, pool: int) -> None:
+        if not self._is_awake[worker]:
+            self._is_awake[worker] = True
             self.awake[pool] += 1
 
     def add(self, pool: int) -> None:
@@ -58,7 +64,7 @@ class Parking:
         for pool, asleep in enumerate(self.asleep):
             while asleep and self.awake[pool] < self.tasks[pool]:
                 woken.append(asleep.popitem()[0])
-                self.awake[pool] += 1
+                self._count(woken[-1], pool)
         return woken
 
 

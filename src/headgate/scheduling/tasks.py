@@ -163,8 +163,7 @@ class TaskPolicy(Policy):
         decisions: Sequence[Decision] = ()
         boxes = self.catalog.boxes
         if isinstance(event, Finished):
-            # A worker that was one too many has ended its last call.
-            worker = event.worker if event.worker < len(self._given) else None
+            worker = self._still_there(event.worker)
             if worker is not None:
                 self._finished(event.box, worker)
             for place, _ in event.queues:
@@ -178,8 +177,9 @@ class TaskPolicy(Policy):
         elif isinstance(event, Idle):
             decisions = self._idle(event.worker, event.time)
         elif isinstance(event, Spawned):
-            self._check(event.box, event.worker, event.immediate)
-            self._check_upstream(event.box, event.worker)
+            worker = self._still_there(event.worker)
+            self._check(event.box, worker, event.immediate)
+            self._check_upstream(event.box, worker)
         elif isinstance(event, Changed):
             self._check(event.box, None)
             for up in boxes[event.box].upstream:
@@ -188,6 +188,10 @@ class TaskPolicy(Policy):
             decisions = self.timer(event)
         woken = self.wake()
         return [*decisions, *woken] if woken else decisions
+
+    def _still_there(self, worker: int | None) -> int | None:
+        """None for one that was too many and has ended its last call: it takes nothing of what it leaves."""
+        return worker if worker is not None and worker < len(self._given) else None
 
     def _check_upstream(self, box: int, worker: int | None) -> None:
         for up in self.catalog.boxes[box].upstream:

@@ -65,8 +65,8 @@ class Las(TaskPolicy):
         self._group_of_box: dict[int, int] = {}
         """By box, the group that ran it last."""
         self._asleep: list[dict[int, None]] = [{} for _ in range(count)]
-        self._free = [True] * workers
-        """By worker, whether it is awake and about to ask."""
+        self._free = [False] * workers
+        """By worker, whether it is awake and about to ask, as far as is known."""
         self._counts_on: list[dict[WaitingTask, int]] = [{} for _ in range(workers)]
         """By worker that is about to ask, the tasks for which nobody else was woken, and their groups."""
         self._alarms: list[tuple[WaitingTask, int]] = []
