@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_rows_have_the_bytes_that_packets_are_reckoned_with() -> None:
     assert batch.nbytes == 1000 * locality_machines.ROW
 
 
-SMALL = locality_machines.Sizes(alone=2, each=1, sorting=1, computing=(1e-9,))
+SMALL = locality_machines.Sizes(alone=2, each=1, sorting=1, computing=(1e-9,), smaller={})
 
 
 @pytest.mark.parametrize("part", ["remote", "packet_sizes"])
@@ -152,6 +153,19 @@ def test_a_comparison_knows_its_best_and_its_worst_case() -> None:
     assert found.best(1) == (cases[0], 1.2)
     assert found.best(16) == (cases[2], 3.0)
     assert found.least() == (cases[1], 0.8)
+    assert found.least(16) == (cases[3], 2.0)
+
+
+def test_smaller_packets_cut_the_same_rows() -> None:
+    sizes = locality_machines.Sizes(2, 1, 1, (1e-9,), {"e5310": (256,)})
+    small = [case for case in locality_machines.cases("e5310", sizes, sizes.computing) if case.kilobytes]
+    whole = [dataclasses.replace(case, kilobytes=None) for case in small]
+    assert [(case.kind, case.requests, case.packet_rows) for case in small] == [
+        ("merges", 1, 8_192),
+        ("merges", 16, 8_192),
+    ]
+    assert [case.packet_rows for case in whole] == [32_768] * 2
+    assert small[0].run("las").tuples == whole[0].run("las").tuples == 2 * 32_768
 
 
 def test_it_is_a_benchmark_of_the_command_line() -> None:

@@ -35,8 +35,14 @@ FULL = locality_host.Sizes(
     sweep_seconds=1.5,
     tuner_seconds=40,
 )
-QUICK_MACHINES = locality_machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,))
-FULL_MACHINES = locality_machines.Sizes(alone=64, each=12, sorting=6, computing=locality_machines.COMPUTING)
+QUICK_MACHINES = locality_machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,), smaller={})
+FULL_MACHINES = locality_machines.Sizes(
+    alone=256,
+    each=50,
+    sorting=12,
+    computing=locality_machines.COMPUTING,
+    smaller={locality_machines.SMP: (256, 64, 16), locality_machines.NUMA: (32,)},
+)
 
 
 def run(quick: bool, console: Console) -> list[Result]:
