@@ -28,8 +28,8 @@ QUICK = locality_host.Sizes(
 )
 FULL = locality_host.Sizes(
     PAIRS,
-    rows=1_200_000,
-    shop_rows=30_000,
+    rows=6_000_000,
+    shop_rows=150_000,
     sweep_rows=2_000_000,
     sweep_rounds=5,
     sweep_seconds=1.5,
