@@ -86,6 +86,11 @@ def test_retaining_keeps_only_what_is_asked_for(given_: Any) -> None:
     assert len(set(moved.tolist())) == len(kept)
     for old, new in zip(index.keys(kept), smaller.keys(moved), strict=True):
         assert [same_key(v) for v in old.to_pylist()] == [same_key(v) for v in new.to_pylist()]
+    again = [smaller.slots(columns(kinds, rows), len(rows)) for rows in packets]
+    one_to_one = set(
+        zip(np.concatenate([*slots, kept]).tolist(), np.concatenate([*again, moved]).tolist(), strict=True)
+    )
+    assert len(one_to_one) == len({old for old, _ in one_to_one}) == len({new for _, new in one_to_one})
 
 
 def test_without_columns_there_is_one_slot() -> None:

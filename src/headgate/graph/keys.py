@@ -43,6 +43,20 @@ class Numbering:
         self.values: Ints = np.empty(_SMALL, dtype=np.int64)
         self.count = 0
 
+    @staticmethod
+    def of(values: Ints) -> Numbering:
+        """Of distinct values, in this order."""
+        made = Numbering()
+        made._table = Int64HashTable(max(len(values), _SMALL))
+        made._add(np.ascontiguousarray(values))
+        return made
+
+    def _add(self, fresh: Ints) -> None:
+        start, self.count = self.count, self.count + len(fresh)
+        self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
+        self.values = grown(self.values, self.count)
+        self.values[start : self.count] = fresh
+
     def number(self, values: Ints) -> Ints:
         """The number of every value; those not seen before get new ones."""
         values = np.ascontiguousarray(values)
@@ -52,11 +66,8 @@ class Numbering:
             # A table of its own finds the distinct new values: the persistent one only looks up and adds.
             missing = values[unknown]
             fresh, places = Int64HashTable(len(missing)).factorize(missing)
-            start, self.count = self.count, self.count + len(fresh)
-            self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
-            self.values = grown(self.values, self.count)
-            self.values[start : self.count] = fresh
-            numbers[unknown] = places + start
+            numbers[unknown] = places + self.count
+            self._add(fresh)
         return numbers
 
     def find(self, values: Ints) -> Ints:
@@ -85,6 +96,12 @@ class _Narrow:
 
     def values(self, codes: Ints) -> pa.Array:
         return from_integers(self._numbering.values[codes - 1], codes == 0, self.type)
+
+    def retain(self, codes: Ints) -> tuple[_Narrow, Ints]:
+        """Only what these codes stand for; and by code, the one that it has there."""
+        smaller, kept = _Narrow(self.type), _without_null(codes, self.count)
+        smaller._numbering = Numbering.of(self._numbering.values[kept - 1])
+        return smaller, moved(kept, np.arange(1, len(kept) + 1))
 
 
 class _Wide:
@@ -121,6 +138,15 @@ class _Wide:
         stored = pa.array(self._values[codes], type=self._stored)
         return stored.view(self.type) if pa.types.is_decimal(self.type) else stored
 
+    def retain(self, codes: Ints) -> tuple[_Wide, Ints]:
+        smaller, kept = _Wide(self.type), _without_null(codes, self.count)
+        words, own = self._values[kept], np.arange(1, len(kept) + 1)
+        known = zip(words, own.tolist(), strict=True)
+        smaller._codes = defaultdict(itertools.count(len(kept) + 1).__next__, known)
+        smaller._values = grown(smaller._values, len(kept) + 1, None)
+        smaller._values[own] = words
+        return smaller, moved(kept, own)
+
 
 class _Null:
     """Codes of a column of type NULL: there is one value."""
@@ -135,6 +161,29 @@ class _Null:
 
     def values(self, codes: Ints) -> pa.Array:
         return pa.nulls(len(codes))
+
+    def retain(self, codes: Ints) -> tuple[_Null, Ints]:
+        return self, np.zeros(1, dtype=np.int64)
+
+
+def moved(numbers: Ints, places: Ints) -> Ints:
+    """By number, its place; 0 for those in between."""
+    found = np.zeros(int(numbers[-1]) + 1 if len(numbers) else 1, dtype=np.int64)
+    found[numbers] = places
+    return found
+
+
+def _without_null(codes: Ints, count: int) -> Ints:
+    """The different codes of values, in order."""
+    kept = distinct(codes, count)
+    return kept[1:] if len(kept) and not kept[0] else kept
+
+
+def distinct(numbers: Ints, count: int) -> Ints:
+    """The different ones of numbers below ``count``, in order."""
+    there = np.zeros(count, dtype=np.bool_)
+    there[numbers] = True
+    return there.nonzero()[0]
 
 
 def _encoder(kind: pa.DataType) -> _Narrow | _Wide | _Null:
@@ -178,6 +227,19 @@ class KeyIndex:
         return keys[::-1]
 
     def retain(self, slots: Ints) -> tuple[KeyIndex, Ints]:
-        """An index of only these slots' keys, and their slots in it: how dead keys are forgotten."""
+        """An index of only these different slots, and their slots in it: how dead keys are forgotten."""
         index = KeyIndex(self.types)
-        return index, index.slots(self.keys(slots), len(slots))
+        return index, index._take(self, len(self._pairs), slots) if self._columns else slots
+
+    def _take(self, index: KeyIndex, level: int, slots: Ints) -> Ints:
+        """Take these slots of another index over, of its columns up to ``level``; where they are now."""
+        if not level:
+            self._columns[0], places = index._columns[0].retain(slots)
+            return places[slots]
+        paired = index._pairs[level - 1].values[slots]
+        before, codes = paired >> 32, paired & 0xFFFF_FFFF
+        known = distinct(before, index._pairs[level - 2].count if level > 1 else index._columns[0].count)
+        there = moved(known, self._take(index, level - 1, known))
+        self._columns[level], places = index._columns[level].retain(codes)
+        self._pairs[level - 1] = Numbering.of((there[before] << 32) | places[codes])
+        return np.arange(len(slots))

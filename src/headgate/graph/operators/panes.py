@@ -196,7 +196,7 @@ class Panes:
         panes = Panes(window, self.direct)
         place = np.full(self.count, -1, dtype=np.int64)
         place[groups] = np.arange(len(groups))
-        panes._groups.number((slots << _PARTS) | panes._parts.number(self._part(groups)))
+        panes._groups = Numbering.of((slots << _PARTS) | panes._parts.number(self._part(groups)))
         panes.alive = np.ones(len(groups), dtype=np.bool_)
         due, entered = self.calendar.entries()
         panes.calendar.push(due, place[entered])

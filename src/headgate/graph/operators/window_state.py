@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.graph.aggregates import Accumulators, Input
 from headgate.graph.columns import Ints, taken
-from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.keys import KeyIndex, distinct, grown, moved
 from headgate.graph.operator import State
 from headgate.graph.operators.panes import Closed
 from headgate.graph.operators.session import Sessions
@@ -100,10 +100,10 @@ class WindowState(State):
             places[live] = np.arange(len(live))
             self._touched.move(places)
         slots = self.groups.slots(live)
-        used = np.unique(slots)
+        used = distinct(slots, len(self.keys))
         if 2 * len(used) < len(self.keys):
-            self.keys, moved = self.keys.retain(used)
-            slots = moved[np.searchsorted(used, slots)]
+            self.keys, places = self.keys.retain(used)
+            slots = moved(used, places)[slots]
         changed = self.changed[live] if self._operator.early is not None else self.changed
         self.groups = self.groups.compacted(self._operator.window, live, slots)
         self.accumulators = self.accumulators.take(live)
