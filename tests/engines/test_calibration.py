@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -174,10 +175,33 @@ def test_operators_are_measured_on_what_would_come_to_them() -> None:
     joined = left.key_by("k").join(right.key_by("k"), within="3 seconds", on="t", name="pairs")
     joined.filter("k < 2", name="low").to("r", hg.to_list([]))
     report = app.run(hg.Simulated(workers=1), "lp")
-    found = {box.name: sum(map(len, rows)) for box, rows in operator_costs.inputs(app.network)}
+    shares = list(operator_costs.inputs(app.network))
+    found = {share.box.name: sum(map(len, share.rows)) for share in shares}
     assert found == {name: box.tuples_in for name, box in report.boxes.items()}
+    for share in shares:
+        whole = [packet.batch.to_pylist() for packet in share.rows]
+        cut = operator_costs._cut(share, 3)
+        parts = [[packet.batch.to_pylist() for packet in packets] for packets in cut]
+        assert [list(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)] == whole
     costs = calibrating.calibrate([app.network], True, lambda what, part: None, Yardstick())
     assert costs.operators.keys() == {box.operator.label for box in app.network.boxes}
+
+
+def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a box that makes three rows of one, packets have three times the rows; cut alike."""
+    monkeypatch.setattr(operator_costs, "default_packet_rows", lambda: 10)
+    app = hg.App("growing")
+    rows = app.source("s", testing.from_rows([{"a": i} for i in range(36)]))
+    rows.flat_map_rows(lambda row: [row] * 3, schema=rows.schema).filter("a >= 0", name="box").to(
+        "q", hg.to_list([])
+    )
+    _, share = operator_costs.inputs(app.network)
+    calls = operator_costs.OperatorCalls(share, Yardstick())
+    calls.again()
+    of_each = [about for about, _ in calls.calls]
+    assert [packets for packets, *_ in of_each[:4]] == [1, 1, 1, 1]
+    assert [tuples for _, tuples, *_ in of_each[:4]] == [27, 27, 27, 27]
+    assert sum(packets for packets, *_ in of_each[4:]) == 18, "a quarter of a packet is two rows"
 
 
 class Silent(Source):

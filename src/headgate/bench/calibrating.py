@@ -54,9 +54,9 @@ def calibrate(
         memory = _memory(machine, quick, tell)
     by_network = [
         [
-            OperatorCalls(box.operator, rows, yardstick)
-            for box, rows in inputs(network)
-            if box.operator.cost is None and any(map(len, rows))
+            OperatorCalls(share, yardstick)
+            for share in inputs(network)
+            if share.box.operator.cost is None and any(map(len, share.rows))
         ]
         for network in networks
     ]

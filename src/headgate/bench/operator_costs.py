@@ -1,13 +1,15 @@
 """What operators cost when each runs alone, on rows that would come to it: a sample of the sources' own.
 
 The first rows of every source go through the network box by box.  Then every operator works on its share of
-them again, by itself, cut into packets of several sizes; the line through the times is its cost.
+them again, by itself, in packets as they come of the sources' packets of several sizes; the line through the
+times is its cost.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,6 @@ from headgate.engines.calibration import OperatorCost, keys_of
 from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Box, Network, Source
-from headgate.graph.operator import Operator
 from headgate.graph.packet import Order, Packet, empty_batch
 
 Floats = npt.NDArray[np.float64]
@@ -34,19 +35,31 @@ PARTS = 4
 """Times of a pass are told for so many parts of it, one after the other."""
 
 
-def inputs(network: Network) -> Iterator[tuple[Box, list[Packet]]]:
-    """Every box with the rows that a sample of the sources brings it, all of an input's in one packet."""
-    rows = SAMPLE * default_packet_rows()
+class Share(NamedTuple):
+    """What a sample of the sources brings a box."""
+
+    box: Box
+    rows: list[Packet]
+    """All of an input's in one packet."""
+    each: int
+    """Rows of each source."""
+    end: int
+    """Serial of the stream's end; what is closed there has it too."""
+
+
+def inputs(network: Network) -> Iterator[Share]:
+    """Every box's share."""
     made: dict[tuple[Source | Box, int], Packet] = {}
     count = len(network.sources)
-    for place, source in enumerate(network.sources):
-        batch = sample(source, rows)
+    batches = [sample(source, SAMPLE * default_packet_rows()) for source in network.sources]
+    each = max(batch.num_rows for batch in batches)
+    for place, (source, batch) in enumerate(zip(network.sources, batches, strict=True)):
         serials = np.arange(batch.num_rows, dtype=np.int64) * count + place  # sources take turns
         made[source, 0] = Packet(batch, Order(serials, 0.0, batch.num_rows))
-    end = Order(rows * count, 0.0, 1)
+    end = Order(each * count, 0.0, 1)
     for box in network.boxes:
         packets = [Packet.merge([made[arrow.node, arrow.output] for arrow in port]) for port in box.ports]
-        yield box, packets
+        yield Share(box, packets, each, each * count)
         state = box.operator.open()
         results = box.operator.process(packets, state)
         last = box.operator.finish(state, Packet(empty_batch(box.operator.inputs[0]), end))
@@ -85,15 +98,14 @@ def sample(source: Source, rows: int) -> pa.RecordBatch:
 class OperatorCalls:
     """An operator alone on its rows, in packets of several sizes, again and again."""
 
-    def __init__(self, operator: Operator, rows: Sequence[Packet], yardstick: Yardstick) -> None:
-        self.label = operator.label
-        self._operator = operator
+    def __init__(self, share: Share, yardstick: Yardstick) -> None:
+        self._operator = share.box.operator
+        self.label = self._operator.label
         self._yardstick = yardstick
-        self._rows = rows
+        self._share = share
         whole = default_packet_rows()
-        most = max(len(packet) for packet in rows)
-        self._counts = sorted({max(1, -(-most // size)) for size in (whole // 4, whole)})
-        """Into how many packets the rows are cut."""
+        self._counts = sorted({max(1, -(-share.each // size)) for size in (whole // 4, whole)})
+        """Into how many packets the sources are cut, and with them what comes of their rows."""
         self._calls: list[Call] = []
         """In yards."""
 
@@ -110,22 +122,23 @@ class OperatorCalls:
         return [(about, self._yardstick.seconds(yards)) for about, yards in self._calls]
 
     def _pass(self, count: int) -> list[Call]:
-        """All the rows, in so many packets, and their end: a few parts of it, each added up.
+        """All the rows, of so many packets of the sources, and their end: a few parts of it, each added up.
 
         Results stay where they are until the end, as they do in a queue: memory that is new to the
         processor costs more than that which the last call gave back.
         """
         operator, state = self._operator, self._operator.open()
-        parts: list[list[Call]] = [[] for _ in range(min(PARTS, count))]
+        pieces = [packets for packets in _cut(self._share, count) if any(map(len, packets))]
+        parts: list[list[Call]] = [[] for _ in range(min(PARTS, len(pieces)))]
         queue: list[list[Packet]] = []
-        for place in range(count):
-            packets = _part(self._rows, place, count)
+        for place, packets in enumerate(pieces):
             tuples = sum(len(packet) for packet in packets)
             keys = keys_of(operator, packets)
             begin = time.thread_time()
             queue.append(operator.process(packets, state))
             spent = time.thread_time() - begin
-            parts[place * len(parts) // count].append(((1.0, tuples, len(queue[-1][0]), keys), spent))
+            at = place * len(parts) // len(pieces)
+            parts[at].append(((1.0, tuples, len(queue[-1][0]), keys), spent))
         end = Packet(empty_batch(operator.inputs[0]), Order(1 << 60, 0.0, 1))
         begin = time.thread_time()
         last = operator.finish(state, end)
@@ -146,15 +159,12 @@ def _together(calls: Sequence[Call]) -> Call:
     return tuple(map(sum, zip(*about, strict=True))), sum(seconds)
 
 
-def _part(rows: Sequence[Packet], place: int, count: int) -> list[Packet]:
-    """One of so many packets of every input; several inputs' hold the same range of serials."""
-    if len(rows) == 1:
-        begin, end = (len(rows[0]) * at // count for at in (place, place + 1))
-        return [rows[0].slice(begin, end - begin)]
-    last = max(packet.order.last_serial for packet in rows if len(packet))
-    low, high = ((last + 1) * at // count for at in (place, place + 1))
-    spans = [packet.order.span(low, high) for packet in rows]
-    return [packet.slice(begin, end - begin) for packet, (begin, end) in zip(rows, spans, strict=True)]
+def _cut(share: Share, count: int) -> Iterator[list[Packet]]:
+    """What comes of each of so many packets of the sources; with the last, what is closed at the end."""
+    for place in range(count):
+        low, high = (share.end * at // count for at in (place, place + 1))
+        spans = [packet.order.span(low, high + (place == count - 1)) for packet in share.rows]
+        yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
 
 
 def line(made: Floats, seconds: Floats) -> list[float]:

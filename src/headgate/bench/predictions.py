@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.bench.calibrating import Tell
+from headgate.bench.operator_costs import SAMPLE
 from headgate.bench.ordered_shop import QUERIES, Shop
 from headgate.bench.yardstick import Yardstick
+from headgate.engines.base import default_packet_rows
 from headgate.engines.calibration import Calibration
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
@@ -27,8 +29,8 @@ from headgate.graph.network import Network
 REFERENCE = "q4"
 POLICY = "mc"
 CLOSE = 0.15
-GENERATED = 200_000
-"""Rows to take the operators' sample from."""
+PACKETS, FEW_PACKETS = 9, 3
+"""Of the sources, in the runs that are predicted; the second when it has to be quick."""
 SHORT = 1_000
 """Rows of a run that is mostly setting up."""
 LEAST = 0.2
@@ -50,8 +52,8 @@ class Prediction:
 
 def networks() -> list[Network]:
     """Of all five queries, over rows to measure their operators with: not those that are predicted."""
-    shop = Shop(GENERATED, seed=2)
-    return [shop.at_once(query, GENERATED).network for query in QUERIES]
+    shop = Shop(SAMPLE * default_packet_rows(), seed=2)
+    return [shop.at_once(query, shop.rows).network for query in QUERIES]
 
 
 class Measured:

@@ -18,6 +18,7 @@ from headgate.bench.calibrating import Tell, calibrate
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.yardstick import Yardstick
 from headgate.cli.display import console
+from headgate.engines.base import default_packet_rows
 from headgate.engines.calibration import Calibration
 from headgate.errors import PipelineError
 
@@ -47,7 +48,7 @@ def command(
         raise PipelineError("--validate is for the TPCx-BB queries: name no application with it.")
     if not output.parent.is_dir():
         raise PipelineError(f"--output {output}: there is no folder {output.parent}.")
-    rows = 100_000 if quick else 300_000
+    rows = (predictions.FEW_PACKETS if quick else predictions.PACKETS) * default_packet_rows()
     with _progress() as tell:
         tell("TPCx-BB rows", 0.0)
         yardstick = Yardstick()
