@@ -29,7 +29,7 @@ Call = tuple[tuple[float, ...], float]
 
 PATIENCE = 3.0
 """Seconds to wait for a source's rows."""
-SAMPLE = 4
+SAMPLE = 8
 """Packets of rows from each source: what an operator costs depends on how much it has to remember."""
 PARTS = 4
 """Times of a pass are told for so many parts of it, one after the other."""

@@ -33,7 +33,7 @@ PACKETS, FEW_PACKETS = 9, 3
 """Of the sources, in the runs that are predicted; the second when it has to be quick."""
 SHORT = 1_000
 """Rows of a run that is mostly setting up."""
-LEAST = 0.2
+LEAST = 0.6
 """Seconds of a query's runs in a round: short ones are repeated."""
 
 
