@@ -5,7 +5,6 @@ Orders of events are forced with events inside the user's functions, never with 
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -527,32 +526,6 @@ def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     assert waiting["bad"].failed
     assert waiting["bad"].take() == []
     assert not waiting["good"].failed if "good" in waiting else True
-
-
-def test_a_run_changes_the_process_only_while_it_lasts() -> None:
-    """Arrow's threads, the interpreter's switching, the collector; and what a user has frozen stays so."""
-
-    def settings() -> tuple[int, float, bool]:
-        return pa.cpu_count(), sys.getswitchinterval(), gc.get_freeze_count() > 0
-
-    def run() -> list[tuple[int, float, bool]]:
-        inside: list[tuple[int, float, bool]] = []
-        app = hg.App("process")
-        app.source("numbers", testing.from_rows(numbers(3))).to(
-            "q", hg.to_function(lambda query, batch: inside.append(settings()))
-        )
-        app.run("threads")
-        return inside
-
-    before = settings()
-    assert run() == [(1, pytest.approx(0.0005), True)]
-    assert settings() == before
-    gc.freeze()
-    try:
-        run()
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
 
 
 def test_a_sink_that_cannot_be_opened_fails_its_query_only(engine: hg.Engine) -> None:

@@ -6,7 +6,6 @@ Arrow's kernels release the GIL, so workers run in parallel where it matters.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,7 +92,7 @@ class Threads(Engine):
         refuse_history(network, "threads")
         asked = workers or self.workers or self.topology.workers
         count = policy.workers(len(network.boxes), asked)
-        with _process_for_workers(), memory.in_use(self.allocator, self.topology) as use:
+        with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
             # The run is gone when the memory is counted, and what its queues held with it.
             run = ThreadsRun(self, network, policy, count, until, progress, seed, use)
             run.runtime.requested = asked
@@ -104,21 +103,13 @@ class Threads(Engine):
 
 
 @contextmanager
-def _process_for_workers() -> Iterator[None]:
-    """Our workers are the parallelism, and the GIL changes hands sooner than by default.
-
-    The garbage collector leaves alone what was there before: it would make a full pass over it again and
-    again while boxes make many objects.
-    """
-    threads, interval, freezes = pa.cpu_count(), sys.getswitchinterval(), not gc.get_freeze_count()
+def _one_arrow_thread() -> Iterator[None]:
+    """Our workers are the parallelism; and the GIL changes hands sooner than by default."""
+    threads, interval = pa.cpu_count(), sys.getswitchinterval()
     pa.set_cpu_count(1)
     sys.setswitchinterval(0.0005)
-    if freezes:
-        gc.freeze()
     try:
         yield
     finally:
         pa.set_cpu_count(threads)
         sys.setswitchinterval(interval)
-        if freezes:
-            gc.unfreeze()
