@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.bench import calibrating, operator_costs
+from headgate.bench import calibrating, operator_costs, yardstick
 from headgate.bench.yardstick import Yardstick
 from headgate.engines.calibration import Calibration, OperatorCost
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
@@ -139,6 +141,31 @@ def test_no_cost_is_negative_however_times_fall() -> None:
     assert min(operator_costs.line(made, np.array([3.0, 2.0, 1.0]))) >= 0
 
 
+def test_times_that_tuples_explain_are_not_said_to_be_results() -> None:
+    """With as many results of every tuple the two cannot be told apart; with more or fewer they can."""
+    same = np.array([(1.0, n, n / 4, 0.0) for n in (100.0, 1000.0, 30000.0)])
+    assert operator_costs.line(same, same @ (0.0, 3e-6, 0.0, 0.0)) == pytest.approx([0.0, 3e-6, 0.0, 0.0])
+    assert operator_costs.line(same, same @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 1e-6, 0.0, 0.0])
+    other = np.array([*same, (0.0, 0.0, 500.0, 0.0)])
+    assert operator_costs.line(other, other @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 0.0, 4e-6, 0.0])
+
+
+def test_a_round_that_was_disturbed_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = hg.App("disturbed")
+    app.source("s", testing.from_rows([{"a": i} for i in range(40)])).filter("a > 0").to("q", hg.to_list([]))
+    (share,) = operator_costs.inputs(app.network)
+    stick, speeds = Yardstick(), iter([2.0, 50.0, 3.0])
+    calls = operator_costs.OperatorCalls(share, stick)
+    monkeypatch.setattr(
+        calls, "_pass", lambda count: [((1.0, 10.0, 5.0, 0.0), 1.0), ((1.0, 9.0, 5.0, 0.0), 2.0)]
+    )
+    monkeypatch.setattr(stick, "seconds", lambda yards: yards)
+    for speed in speeds:
+        monkeypatch.setattr(stick, "yards", lambda seconds, speed=speed: seconds * speed)
+        calls.again()
+    assert calls.calls == [((1.0, 10.0, 5.0, 0.0), 3.0), ((1.0, 9.0, 5.0, 0.0), 6.0)]
+
+
 def test_every_operator_of_an_application_is_measured() -> None:
     app = hg.App("all")
     stream = app.source("s", hg.from_rate(10, limit=5000))
@@ -201,7 +228,13 @@ def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) 
     of_each = [about for about, _ in calls.calls]
     assert [packets for packets, *_ in of_each[:4]] == [1, 1, 1, 1]
     assert [tuples for _, tuples, *_ in of_each[:4]] == [27, 27, 27, 27]
-    assert sum(packets for packets, *_ in of_each[4:]) == 18, "a quarter of a packet is two rows"
+    assert sum(packets for packets, *_ in of_each[4:8]) == 18, "a quarter of a packet is two rows"
+    assert sum(packets for packets, *_ in of_each[8:]) == 36, "and a 64th is one at least"
+    monkeypatch.setattr(operator_costs, "CALLS", 5)
+    calls.again()
+    calls.again()
+    of_each = [about for about, _ in calls.calls]
+    assert [sum(packets for packets, *_ in of_each[at : at + 4]) for at in (0, 4, 8)] == [4, 5, 5]
 
 
 class Silent(Source):
@@ -227,8 +260,9 @@ def test_a_source_that_gives_nothing_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_yardstick_takes_the_speed_of_the_moment_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops = iter([2.0, 4.0, 1.0, 1.0])
-    stick = Yardstick()
+    """A core that was half as fast for half of the time did three quarters of what it can do."""
+    monkeypatch.setattr(yardstick, "EVERY", 1000.0)
+    stick, loops = Yardstick(), iter([1.0, 2.0, 1.0, 1.0])
 
     def loop() -> float:
         stick._least = min(stick._least, spent := next(loops))
@@ -237,8 +271,32 @@ def test_a_yardstick_takes_the_speed_of_the_moment_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(stick, "_loop", loop)
     with stick:
         pass
-    slow = stick.yards(30.0)
+    slow = stick.yards(12.0)
     with stick:
         pass
-    assert slow == stick.yards(10.0) == 10.0
-    assert stick.seconds(slow) == 10.0, "seconds of the fastest loop"
+    assert slow == stick.yards(9.0) == 9.0
+    assert stick.seconds(slow) == 9.0, "seconds of the fastest loop"
+
+
+def test_a_yardstick_looks_while_something_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The moment in the middle counts too, and looking is no part of what is measured."""
+    stick, looked = Yardstick(), threading.Event()
+    speeds = iter([1.0, 0.5])
+    monkeypatch.setattr(yardstick, "EVERY", 0.0)
+
+    def loop() -> float:
+        if threading.current_thread() is threading.main_thread():
+            return next(speeds)
+        stick._over.set()
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.1:
+            pass
+        looked.set()
+        return 0.25
+
+    monkeypatch.setattr(stick, "_loop", loop)
+    found, yards = stick.of_process(lambda: looked.wait(60))
+    assert found
+    assert stick._looking >= 0.1
+    assert stick.yards(3.0) == 1 + 2 + 4
+    assert yards < stick.yards(0.1)

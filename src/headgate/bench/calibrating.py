@@ -1,7 +1,7 @@
 """Calibration: what this machine's memory costs, and what operators cost when they run alone.
 
-Everything is measured by the processor's time of one thread, so that other programs count as little as can
-be; memory on one core, operators on whichever there is, as they would run.
+Everything is measured by the processor's time, so that other programs count as little as can be, and on one
+core, whose speed at a time can be told; only memory's bandwidth is that of all cores together.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from headgate.app import App
 from headgate.bench.operator_costs import OperatorCalls, cost, inputs
-from headgate.bench.yardstick import Yardstick
+from headgate.bench.yardstick import Yardstick, on_one_core
 from headgate.engines import topology as machines
 from headgate.engines.calibration import Calibration
 from headgate.engines.memory_model import MemoryModel
@@ -46,12 +45,23 @@ def calibrate(
     """Measure the host, and every operator of these networks.
 
     A virtual machine's cores are at times half as fast, for seconds, as neighbours have it.  So operators
-    are measured in rounds, and their times averaged: what is measured ``beside``, after the operators of
-    each network in each round, has as many bad moments.
+    are measured in rounds: what is measured ``beside``, after the operators of each network in each round,
+    has as many bad moments.
     """
     machine = machines.host()
-    with _on_one_core(machine):
-        memory = _memory(machine, quick, tell)
+    with on_one_core(machine.cores[0]):
+        return _calibrate(machine, networks, quick, tell, yardstick, beside)
+
+
+def _calibrate(
+    machine: Topology,
+    networks: Sequence[Network],
+    quick: bool,
+    tell: Tell,
+    yardstick: Yardstick,
+    beside: Callable[[int], None] | None,
+) -> Calibration:
+    memory = _memory(machine, quick, tell)
     by_network = [
         [
             OperatorCalls(share, yardstick)
@@ -77,21 +87,7 @@ def calibrate(
     for alone in chain.from_iterable(by_network):
         by_label.setdefault(alone.label, []).append(alone)
     costs = {label: cost(boxes) for label, boxes in by_label.items()}
-    return Calibration(memory, costs, yardstick.seconds(statistics.fmean(overhead)))
-
-
-@contextmanager
-def _on_one_core(machine: Topology) -> Iterator[None]:
-    """This thread stays on the first core that it may use."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {machine.cores[0]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+    return Calibration(memory, costs, yardstick.seconds(statistics.median(overhead)))
 
 
 # --- memory ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,16 @@ Call = tuple[tuple[float, ...], float]
 
 PATIENCE = 3.0
 """Seconds to wait for a source's rows."""
-SAMPLE = 8
+SAMPLE = 9
 """Packets of rows from each source: what an operator costs depends on how much it has to remember."""
+SMALLER = (1, 4, 64)
+"""Into how many parts a usual packet is cut: what a call costs whatever its rows shows with small ones."""
+CALLS = 64
+"""At most, in a pass: small packets are of the first rows only."""
 PARTS = 4
 """Times of a pass are told for so many parts of it, one after the other."""
+ALIKE, EXACT = 1.1, 1e-4
+"""An explanation of times whose error is no more times the least, or no more than so little, is as good."""
 
 
 class Share(NamedTuple):
@@ -103,11 +110,11 @@ class OperatorCalls:
         self.label = self._operator.label
         self._yardstick = yardstick
         self._share = share
-        whole = default_packet_rows()
-        self._counts = sorted({max(1, -(-share.each // size)) for size in (whole // 4, whole)})
+        sizes = [max(1, default_packet_rows() // part) for part in SMALLER]
+        self._counts = sorted({-(-share.each // size) for size in sizes})
         """Into how many packets the sources are cut, and with them what comes of their rows."""
-        self._calls: list[Call] = []
-        """In yards."""
+        self._passes: dict[int, list[list[Call]]] = {count: [] for count in self._counts}
+        """By count, in yards."""
 
     def again(self) -> None:
         """One round of it."""
@@ -115,20 +122,28 @@ class OperatorCalls:
         for count in self._counts:
             with self._yardstick:
                 calls = self._pass(count)
-            self._calls += [(about, self._yardstick.yards(seconds)) for about, seconds in calls]
+            self._passes[count].append([(about, self._yardstick.yards(seconds)) for about, seconds in calls])
 
     @property
     def calls(self) -> list[Call]:
-        return [(about, self._yardstick.seconds(yards)) for about, yards in self._calls]
+        """Those of the median pass of each count: what is dear now here, now there, as collecting garbage is,
+        is part of it; a pass that was disturbed is not."""
+        found: list[Call] = []
+        for passes in self._passes.values():
+            by_length = sorted(passes, key=lambda calls: sum(yards for _, yards in calls))
+            usual = by_length[len(passes) // 2] if passes else []
+            found += [(about, self._yardstick.seconds(yards)) for about, yards in usual]
+        return found
 
     def _pass(self, count: int) -> list[Call]:
-        """All the rows, of so many packets of the sources, and their end: a few parts of it, each added up.
+        """The rows of so many packets of the sources, and the end: a few parts of it, each added up.
 
         Results stay where they are until the end, as they do in a queue: memory that is new to the
         processor costs more than that which the last call gave back.
         """
         operator, state = self._operator, self._operator.open()
-        pieces = [packets for packets in _cut(self._share, count) if any(map(len, packets))]
+        cut = islice(_cut(self._share, count), CALLS)
+        pieces = [packets for packets in cut if any(map(len, packets))]
         parts: list[list[Call]] = [[] for _ in range(min(PARTS, len(pieces)))]
         queue: list[list[Packet]] = []
         for place, packets in enumerate(pieces):
@@ -170,18 +185,33 @@ def _cut(share: Share, count: int) -> Iterator[list[Packet]]:
 def line(made: Floats, seconds: Floats) -> list[float]:
     """Costs of a call, a tuple, a result and a key, none of them negative, that explain the times best.
 
-    Errors count relative to what such calls take on average, so that small packets tell what a call costs,
-    and a time that was disturbed counts no more and no less than another.
+    Errors count relative to what such calls usually take, so that small packets tell what a call costs.  Of
+    explanations as good as each other the one by the fewest parts is taken, by tuples rather than by
+    results: where every tuple gives as many results, times do not tell which of them costs something.
     """
     kinds, kind = np.unique(made, axis=0, return_inverse=True)
-    usual = np.bincount(kind, seconds) / np.bincount(kind)
-    weight = 1 / np.maximum(usual, 1e-7)
-    kept = [part for part in range(made.shape[1]) if made[:, part].any()]
-    while True:
-        costs = np.zeros(made.shape[1])
-        found, *_ = np.linalg.lstsq(kinds[:, kept] * weight[:, None], usual * weight, rcond=None)
+    usual = np.maximum(np.bincount(kind, seconds) / np.bincount(kind), 1e-7)
+    relative = kinds / usual[:, None]
+    used = [part for part in range(made.shape[1]) if made[:, part].any()]
+    _, least = _explained(relative, used)
+    for size in range(1, len(used) + 1):
+        for parts in combinations(used, size):
+            costs, error = _explained(relative, parts)
+            if error <= max(ALIKE * least, EXACT):
+                return costs
+    raise AssertionError("all parts together explain as much as all parts together")
+
+
+def _explained(relative: Floats, parts: Sequence[int]) -> tuple[list[float], float]:
+    """Costs of these parts, none negative, and how far from the times they are, as a share of them."""
+    kept = list(parts)
+    while kept:
+        found, *_ = np.linalg.lstsq(relative[:, kept], np.ones(len(relative)), rcond=None)
+        worst = int(np.argmin(found))
+        if found[worst] >= 0:
+            break
+        del kept[worst]
+    costs = np.zeros(relative.shape[1])
+    if kept:
         costs[kept] = found
-        worst = int(np.argmin(costs))
-        if costs[worst] >= 0:
-            return [float(cost) for cost in costs]
-        kept.remove(worst)
+    return costs.tolist(), float(np.sqrt(np.mean((relative @ costs - 1) ** 2)))
