@@ -231,7 +231,7 @@ def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) 
     assert sum(packets for packets, *_ in of_each[4:8]) == 18, "a quarter of a packet is two rows"
     assert sum(packets for packets, *_ in of_each[8:]) == 36, "and a 64th is one at least"
     monkeypatch.setattr(operator_costs, "CALLS", 5)
-    calls.again()
+    calls = operator_costs.OperatorCalls(share, Yardstick())
     calls.again()
     of_each = [about for about, _ in calls.calls]
     assert [sum(packets for packets, *_ in of_each[at : at + 4]) for at in (0, 4, 8)] == [4, 5, 5]
