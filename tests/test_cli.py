@@ -98,6 +98,32 @@ def test_run(headgate: Run, app_file: Callable[[str], Path], engine: str) -> Non
     assert f"{engine}, policy round_robin, 2 workers" in said
 
 
+def test_run_tells_of_sleeping_workers_and_of_the_allocator(
+    headgate: Run, app_file: Callable[[str], Path]
+) -> None:
+    text = """
+    import headgate as hg
+    app = hg.App("running")
+    rows = app.source("rate", hg.from_rate(1_000_000, limit=50_000))
+    rows.key_by("value").running("sum(value) AS s").to("sums", hg.to_function(lambda query, batch: None))
+    """
+    said = " ".join(
+        headgate(
+            "run", app_file(text), "--engine", "threads", "--allocator", "local", "--packet-rows", "4096"
+        ).split()
+    )
+    assert "operations on semaphores" in said
+    assert "allocator local:" in said
+    assert "superblocks; all have come back" in said
+
+
+def test_simulate_tells_where_bytes_were(headgate: Run, app_file: Callable[[str], Path]) -> None:
+    machine = ("--topology", "e7540", "--memory", "e7540")
+    said = " ".join(headgate("simulate", app_file(GOOD), *machine).split())
+    assert "bytes read and written: " in said
+    assert "memory" in said.partition("bytes read and written: ")[2]
+
+
 def test_run_finds_a_function_that_builds_the_app(headgate: Run, app_file: Callable[[str], Path]) -> None:
     text = """
     import headgate as hg
@@ -222,6 +248,10 @@ def test_a_mistake_in_the_pipeline(mistake: Run, app_file: Callable[[str], Path]
         (["--until", "tomorrow"], ("--until tomorrow", "'drained'", "seconds")),
         (["--until", "-1"], ("until=-1.0", "seconds")),
         (["--workers", "0"], ("workers=0", "at least 1")),
+        (["--packet-rows", "10"], ("--packet-rows is for the threads engine, not for 'spark'",)),
+        (["--engine", "threads", "--master", "local[1]"], ("--master is for the spark engine",)),
+        (["--engine", "threads", "--packet-rows", "many"], ("packet_rows='many'", "'auto'")),
+        (["--engine", "threads", "--allocator", "locl"], ("allocator='locl'", "'local'")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

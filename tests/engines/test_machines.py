@@ -112,6 +112,21 @@ def test_only_cores_that_the_process_may_use(tree: Tree) -> None:
     assert found.workers == 5
 
 
+def test_the_only_node_has_all_memory_that_the_machine_has(tree: Tree) -> None:
+    """Memory that a virtual machine was given while it ran is not in its node's account."""
+    tree.machine(machines.get("e5310"), slit(1))
+    tree.write(tree.proc / "meminfo", f"MemTotal: {24 << 20} kB")
+    assert [node.memory for node in tree.read().nodes] == [24 << 30]
+    tree.write(tree.proc / "meminfo", "MemTotal: 1024 kB")
+    assert [node.memory for node in tree.read().nodes] == [8 << 30]
+
+
+def test_one_of_several_nodes_has_its_own_memory(tree: Tree) -> None:
+    tree.machine(machines.get("e7540"), slit(4))
+    tree.write(tree.proc / "meminfo", f"MemTotal: {128 << 20} kB")
+    assert [node.memory for node in tree.read(affinity=[0, 1]).nodes] == [32 << 30]
+
+
 def test_a_core_that_is_offline_is_not_there(tree: Tree) -> None:
     tree.machine(machines.get("e5310"), slit(1))
     tree.write(tree.cpus / "online", "0-5,7")

@@ -89,6 +89,31 @@ def _beside_boxes(report: Report) -> str:
     )
 
 
+def details(report: Report) -> list[str]:
+    """A line each on what only some runs have: sleeping workers, the allocator, caches and memory nodes."""
+    lines = []
+    calls = sum(box.calls for box in report.boxes.values())
+    if report.semaphores:
+        lines.append(f"sleeping workers: {report.semaphores:,} operations on semaphores, {calls:,} box calls")
+    memory = report.memory
+    if memory is not None and memory.allocations:
+        kept = f"{memory.outstanding:,} are still in use: sinks have kept them, or they have leaked"
+        lines.append(
+            f"allocator {memory.allocator}: {memory.allocations:,} blocks, {memory.share:.1%} of packets' "
+            f"bytes, {memory.fragmentation:.1%} of them rounding, in {memory.superblocks} superblocks; "
+            f"{kept if memory.outstanding else 'all have come back'}"
+        )
+    traffic = report.traffic
+    if traffic is not None:
+        total = max(sum(traffic.bytes.values()), 1)
+        parts = ", ".join(f"{place} {size / total:.0%}" for place, size in sorted(traffic.bytes.items()))
+        lines.append(
+            f"bytes read and written: {parts}; workers spent {seconds(traffic.seconds)} on them, and "
+            f"{seconds(traffic.waited)} waiting for memory that others kept busy"
+        )
+    return lines
+
+
 @contextmanager
 def live_table(title: str) -> Iterator[Progress]:
     """A table that follows a run; nothing but the end result where the output is not a terminal."""

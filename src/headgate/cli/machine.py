@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.columns import Columns
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -21,15 +22,12 @@ def draw(topology: Topology) -> RenderableType:
     parts += [Text(f"  {note}", style="dim") for note in topology.notes]
     numbers = {group: place for place, group in enumerate(topology.groups)}
     for node in topology.nodes:
-        inside: list[RenderableType] = []
-        for group in (group for group in topology.groups if set(group) <= set(node.cores)):
-            box = _box(group, [c for c in topology.caches if set(c.cores) <= set(group)])
-            inside.append(Panel(box, title=f"group {numbers[group]}", title_align="left", expand=False))
+        groups = [group for group in topology.groups if set(group) <= set(node.cores)]
+        boxes = [_box(group, [c for c in topology.caches if set(c.cores) <= set(group)]) for group in groups]
         memory = f", memory {_memory(node.memory)}" if node.memory else ""
         title = f"node {node.number}{memory}"
-        parts.append(
-            Panel(Group(*inside) if len(inside) == 1 else Columns(inside), title=title, expand=False)
-        )
+        inside = _Grid(boxes, [f"group {numbers[group]}" for group in groups])
+        parts.append(Panel(inside, title=title, title_align="left", expand=False))
     if len(topology.nodes) > 1:
         parts.append(_factors(topology))
     return Group(*parts)
@@ -64,9 +62,39 @@ def _box(cores: Sequence[int], caches: Sequence[Cache]) -> RenderableType:
     while left:
         widest = max((c for c in rest if left[0] in c.cores), key=lambda c: len(c.cores), default=None)
         mine = (left[0],) if widest is None else widest.cores
-        cells.append(Panel(_box(mine, [c for c in rest if set(c.cores) <= set(mine)]), expand=False))
+        cells.append(_box(mine, [c for c in rest if set(c.cores) <= set(mine)]))
         left = [core for core in left if core not in mine]
-    return Group(*lines, Columns(cells))
+    return Group(*lines, _Grid(cells))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Boxes of one width in as few rows as fit, each with as many."""
+
+    cells: Sequence[RenderableType]
+    titles: Sequence[str] = ()
+
+    def _table(self, console: Console, options: ConsoleOptions) -> Table:
+        titles = self.titles or [""] * len(self.cells)
+        inside = options.update(max_width=max(options.max_width - 4, 1))
+        widths = [console.measure(cell, options=inside).maximum for cell in self.cells]
+        wide = max(*widths, *(len(title) + 2 for title in titles)) + 4
+        rows = -(-len(self.cells) // max(1, (options.max_width + 1) // (wide + 1)))
+        each = -(-len(self.cells) // rows)
+        panels = [
+            Panel(cell, title=title or None, title_align="left", width=min(wide, options.max_width))
+            for cell, title in zip(self.cells, titles, strict=True)
+        ]
+        table = Table.grid(padding=(0, 1, 0, 0))
+        for begin in range(0, len(panels), each):
+            table.add_row(*panels[begin : begin + each])
+        return table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._table(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._table(console, options))
 
 
 def _factors(topology: Topology) -> Table:

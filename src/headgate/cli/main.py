@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,7 +19,7 @@ from headgate.bench import BENCHES, run_benches
 from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
 from headgate.cli.control import register
-from headgate.cli.display import console, errors, live_table, query_table, summary
+from headgate.cli.display import console, details, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.engines import topology as machines
@@ -26,6 +27,7 @@ from headgate.engines.base import Engine, Until
 from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
+from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError, PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
@@ -49,7 +51,6 @@ AppFile = Annotated[
 ]
 PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
-LOCAL = "local[*]"
 UntilText = Annotated[
     str, typer.Option(help="'drained', 'stopped' (by Ctrl-C or SIGTERM), or a number of seconds.")
 ]
@@ -71,6 +72,8 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
         report = app.run(engine, policy, workers, until, progress=progress)
     console.print(query_table(report, app.name))
     console.print(summary(report))
+    for line in details(report):
+        console.print(line, highlight=False)
     for query in report.queries.values():
         if query.error is not None:
             errors.print(
@@ -92,22 +95,37 @@ def run(
         Path | None, typer.Option(help="Spark: a folder from which a later run goes on where this one stops.")
     ] = None,
     master: Annotated[
-        str, typer.Option(help="Spark: local[*], spark://host:port or sc://host:port.")
-    ] = LOCAL,
+        str | None,
+        typer.Option(help="Spark: local[*] if none is given, spark://host:port or sc://host:port."),
+    ] = None,
+    packet_rows: Annotated[
+        str | None, typer.Option(help="Threads: rows of a packet, or 'auto', which finds the best size.")
+    ] = None,
+    allocator: Annotated[
+        str | None, typer.Option(help="Threads: where packets' memory is from, 'local' or a pool of Arrow's.")
+    ] = None,
 ) -> None:
     """Run an application.
 
     Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4`
     """
-    _run(load_app(app), _engine(engine, checkpoint, master), policy, workers, _until(until))
+    rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
+    options: dict[str, dict[str, Any]] = {
+        "spark": {"checkpoint": checkpoint, "master": master},
+        "threads": {"packet_rows": rows, "allocator": allocator},
+    }
+    _run(load_app(app), _engine(engine, options), policy, workers, _until(until))
 
 
-def _engine(engine: str, checkpoint: Path | None, master: str) -> str | Engine:
-    if engine == "spark":
-        return Spark(master=master, checkpoint=checkpoint)
-    if checkpoint is not None or master != LOCAL:
-        raise PipelineError(f"--checkpoint and --master are for the Spark engine, not for '{engine}'.")
-    return engine
+def _engine(engine: str, options: Mapping[str, Mapping[str, Any]]) -> str | Engine:
+    """With the options that were given for it; one that was given for another is a mistake."""
+    given = {name: {o: v for o, v in known.items() if v is not None} for name, known in options.items()}
+    for name, known in given.items():
+        if known and name != engine:
+            option = next(iter(known)).replace("_", "-")
+            raise PipelineError(f"--{option} is for the {name} engine, not for '{engine}'.")
+    made: dict[str, type[Engine]] = {"spark": Spark, "threads": Threads}
+    return made[engine](**given[engine]) if engine in made else engine
 
 
 @cli.command()

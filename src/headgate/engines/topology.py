@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -101,6 +102,9 @@ def _nodes(
         Node(int(paths[place].name[4:]), mine, _memory(paths[place] / "meminfo"))
         for place, mine in known.items()
     )
+    if len(paths) == 1:  # a node does not account for memory that a virtual machine was given later
+        whole = _memory(proc / "meminfo")
+        nodes = tuple(replace(node, memory=max(node.memory, whole)) for node in nodes)
     table = [_distances(paths[place] / "distance") for place in known]
     if any(len(row) != len(paths) for row in table):
         if len(nodes) > 1:
