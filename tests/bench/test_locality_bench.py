@@ -52,6 +52,19 @@ def test_pairs_change_their_order_and_the_first_runs_do_not_count() -> None:
     assert (ones, others) == ([2.0] * 3, [3.0] * 3)
 
 
+def test_short_runs_are_repeated_in_turns_until_they_are_long_enough() -> None:
+    ran: list[str] = []
+
+    def take(name: str, seconds: float) -> float:
+        ran.append(name)
+        return seconds
+
+    paired, ones, others = interleaved(2, lambda: take("a", 0.5), lambda: take("b", 0.6), 1.4)
+    assert "".join(ran) == "ab" + "abbaab" + "baabba"
+    assert paired.ratios == pytest.approx((1.2, 1.2))
+    assert (ones, others) == (pytest.approx([0.5, 0.5]), pytest.approx([0.6, 0.6]))
+
+
 # --- the host -------------------------------------------------------------------------------------------
 
 
@@ -73,7 +86,14 @@ def test_tpcx_bb_requests_read_their_own_files_and_answer_as_the_query_alone(dat
 
 
 HOST = locality_host.Sizes(
-    pairs=1, rows=4_000, shop_rows=0, sweep_rows=2_000, sweep_rounds=1, sweep_seconds=0.05, tuner_seconds=0.2
+    pairs=1,
+    least=0.0,
+    rows=4_000,
+    shop_rows=0,
+    sweep_rows=2_000,
+    sweep_rounds=1,
+    sweep_seconds=0.05,
+    tuner_seconds=0.2,
 )
 
 
@@ -97,7 +117,7 @@ def test_every_case_of_the_host_runs_and_is_judged(data: Path) -> None:
     assert [(case.name, case.count) for case in cases] == [
         (name, count) for name in ("pipeline", "sort_merge", "tpcx-bb") for count in (1, 16)
     ]
-    found = locality_host.contest(cases[1], "bobox", "bobox_baseline", 1)
+    found = locality_host.contest(cases[1], "bobox", "bobox_baseline", HOST)
     times, semaphores = locality_host.judged(cases[1], found)
     assert times.measured == found.paired.median
     assert (semaphores.measured, semaphores.baseline) == found.touched

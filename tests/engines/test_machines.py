@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import headgate as hg
 from headgate import testing
 from headgate.engines import topology as machines
 from headgate.engines.base import default_packet_rows, half_of_l2
+from headgate.engines.threads import workers as threads_workers
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision
+from headgate.scheduling.interface import Decision, Moved
 from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
 from headgate.scheduling.topology import Cache, Node, Topology
 from headgate.scheduling.topology_format import spell, spell_cores
@@ -320,6 +322,27 @@ def test_workers_are_pinned_to_their_groups_if_the_policy_asks(
     assert seen
     for name, affinity in seen.items():
         assert affinity == expected[int(name.rpartition("-")[2])]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores to be on either")
+@pytest.mark.parametrize("pins", [True, False])
+def test_a_policy_that_pins_hears_which_core_of_its_group_a_worker_is_on(
+    pins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a core beyond the group, where a worker was before it was pinned, it hears nothing."""
+    here, there, *_ = sorted(os.sched_getaffinity(0))
+    described = Topology("pair", (Node(0, (here, there)),), (Cache(2, 1 << 20, (here, there)),))
+    monkeypatch.setattr(machines, "host", lambda: described)
+    looks = chain([here, there, there, here, 1_000, -1], repeat(there))
+    monkeypatch.setattr(threads_workers, "current_core", lambda: next(looks))
+    recorder = testing.Recorder("las")
+    recorder.pins = pins
+    app = hg.App("moving")
+    rows = testing.from_rows([{"a": n} for n in range(50)])
+    app.source("rows", rows).filter("a >= 0").to("out", hg.to_list([]))
+    app.run(hg.Threads(workers=1, packet_rows=1), recorder)
+    told = [event.core for event, _ in recorder.log if isinstance(event, Moved)]
+    assert told == ([there, here, there] if pins else [])
 
 
 def test_wrapped_policies_pin_as_what_they_wrap() -> None:

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from brain import Brain, entry
 
-from headgate.scheduling.interface import Changed, QueueState, Spawned
+from headgate.scheduling.interface import Changed, Moved, QueueState, Spawned
 from headgate.scheduling.policies.las import Las, Nls
 from headgate.scheduling.topology import Cache, Node, Topology
 
@@ -119,6 +119,22 @@ def test_the_scan_of_other_groups_goes_on_after_the_queue_found_last() -> None:
     assert table.serve(0) == 3
     assert table.serve(0) == 2, "worker 5's turn, though worker 4 has more"
     assert table.serve(0) == 1
+
+
+def test_immediate_tasks_are_a_cores_wherever_its_worker_goes() -> None:
+    """Pools are pinned to groups: the operating system moves worker 0 to core 3, beside worker 3."""
+    table = Brain(Las(), [entry() for _ in range(6)], WORKERS, MACHINE)
+    table.arrive(0, worker=0)
+    table.tell(Moved(0.0, 0, 3))
+    table.arrive(1, 2, worker=0)
+    table.arrive(3, worker=1)
+    assert table.serve(3) == 2, "core 3's youngest, which worker 0 has left there"
+    assert table.serve(0) == 1, "worker 0 is on core 3"
+    assert table.serve(0) == 0, "then the oldest of the core that shares L2 with it, which nobody is on"
+    assert table.serve(0) == 3, "then of those that share L3"
+    table.arrive(4, worker=0)
+    table.tell(Moved(0.0, 0, 0))
+    assert table.serve(1) == 4, "another core of the group has it"
 
 
 def test_a_new_request_begins_in_a_group_of_its_own_and_stays_with_its_box() -> None:

@@ -104,7 +104,8 @@ def reaches(policy: Las, worker: int, box: int) -> bool:
     """Whether the rules give a worker the task of a box when it is the last one."""
     task = policy.waiting[box]
     assert task is not None
-    near = [worker, *policy.mates[worker], *policy._strangers[worker]]
+    core = policy._core(worker)
+    near = [core, *policy.mates[core], *policy._strangers[policy.group_of[worker]]]
     return not task.immediate or any(task in policy._immediate[other] for other in near)
 
 

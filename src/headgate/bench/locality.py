@@ -19,6 +19,7 @@ from headgate.workloads import tpcx_bb
 
 QUICK = locality_host.Sizes(
     pairs=3,
+    least=0.0,
     rows=80_000,
     shop_rows=3_000,
     sweep_rows=200_000,
@@ -28,6 +29,7 @@ QUICK = locality_host.Sizes(
 )
 FULL = locality_host.Sizes(
     PAIRS,
+    least=1.5,
     rows=6_000_000,
     shop_rows=150_000,
     sweep_rows=2_000_000,

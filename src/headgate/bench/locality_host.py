@@ -42,6 +42,8 @@ class Sizes:
     """How much is measured; rows are all requests' of a run together."""
 
     pairs: int
+    least: float
+    """Seconds that either side of a pair runs for at least, in as many runs as that takes."""
     rows: int
     """Of pipelines; sorting takes an eighth of them for as long."""
     shop_rows: int
@@ -94,14 +96,14 @@ class Contest:
     """Operations on semaphores per hundred calls."""
 
 
-def contest(case: Case, one: str, other: str, pairs: int) -> Contest:
+def contest(case: Case, one: str, other: str, sizes: Sizes) -> Contest:
     last: dict[str, list[Report]] = {}
 
     def seconds(policy: str) -> float:
         last[policy] = case.run(policy)
         return sum(report.seconds for report in last[policy])
 
-    paired, ones, others = interleaved(pairs, lambda: seconds(one), lambda: seconds(other))
+    paired, ones, others = interleaved(sizes.pairs, lambda: seconds(one), lambda: seconds(other), sizes.least)
     return Contest(
         (one, other),
         paired,
@@ -122,7 +124,7 @@ def contests(sizes: Sizes, data: Path, console: Console) -> list[Result]:
     results = []
     for case in cases(sizes, data):
         for one, other in CONTESTS:
-            found = contest(case, one, other, sizes.pairs)
+            found = contest(case, one, other, sizes)
             both = [*(f"{s:.3f}" for s in found.seconds), *(f"{t:.2f}" for t in found.touched)]
             table.add_row(case.title, f"{one} : {other}", str(found.paired), *both)
             results += judged(case, found)

@@ -6,10 +6,10 @@ of 95 % whatever the distribution of the noise: between two of the ordered ratio
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import comb
 
 CONFIDENCE = 0.95
 PAIRS = 11
@@ -46,7 +46,7 @@ def outside(pairs: int) -> int:
     """How many of the ordered ratios on either side can be left out of an interval of that confidence."""
     missed, found = 0.0, 0
     for left_out in range((pairs + 1) // 2):
-        missed += 2 * comb(pairs, left_out) / 2**pairs
+        missed += 2 * math.comb(pairs, left_out) / 2**pairs
         if missed > 1 - CONFIDENCE:
             break
         found = left_out
@@ -54,16 +54,24 @@ def outside(pairs: int) -> int:
 
 
 def interleaved(
-    pairs: int, one: Callable[[], float], other: Callable[[], float]
+    pairs: int, one: Callable[[], float], other: Callable[[], float], least: float = 0.0
 ) -> tuple[Paired, Sequence[float], Sequence[float]]:
-    """Seconds that either takes, once to warm up, then each pair in the opposite order of the one before."""
-    one(), other()
+    """Seconds that either takes, once to warm up, then in pairs.
+
+    In a pair either runs as often as it takes to come to ``least`` seconds, in turns, and the order changes
+    every time: what slows the machine down for longer than a run slows both.
+    """
+    times = max(1, math.ceil(least / max(min(one(), other()), 1e-9)))
     ones, others = [], []
-    for turn in range(pairs):
-        if turn % 2 == 0:
-            ones.append(one())
-            others.append(other())
-        else:
-            others.append(other())
-            ones.append(one())
+    for pair in range(pairs):
+        of_one, of_other = 0.0, 0.0
+        for turn in range(times):
+            if (pair + turn) % 2 == 0:
+                of_one += one()
+                of_other += other()
+            else:
+                of_other += other()
+                of_one += one()
+        ones.append(of_one / times)
+        others.append(of_other / times)
     return Paired(tuple([b / a for a, b in zip(ones, others, strict=True)])), ones, others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ from headgate.engines.report import Report
 
 console = Console()
 errors = Console(stderr=True)
+if not console.is_terminal and "COLUMNS" not in os.environ:
+    console.width = 160  # nobody's window is too narrow for a file, and figures must not be cut off
 FULL = 0.9995
 """An attainable utility that is shown as 1 need not be shown."""
 

@@ -29,6 +29,7 @@ from headgate.scheduling.interface import (
     Call,
     Changed,
     Finished,
+    Moved,
     Policy,
     QueueState,
     Shed,
@@ -102,6 +103,14 @@ class Runtime(Queries):
     def _put_on_cores(self, workers: int) -> None:
         self.catalog.topology = self._machine or flat(workers)
         self.catalog.cores = self.catalog.topology.placed(workers)
+
+    def seen(self, worker: int, core: int, now: float) -> None:
+        """A worker is on that core; policies hear of it only if it is another one, of the worker's group."""
+        cores, machine = self.catalog.cores, self.catalog.topology
+        if worker >= len(cores) or core == cores[worker] or machine is None:
+            return
+        if core in machine.groups[machine.group_of(cores[worker])]:
+            self.tell(Moved(now, worker, core))
 
     # --- another policy, more or fewer workers ------------------------------------------------------
 

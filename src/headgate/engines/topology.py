@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -75,6 +76,20 @@ def _affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
+
+
+def _core() -> Callable[[], int]:
+    """How a thread learns which core it is on."""
+    try:
+        found: Callable[[], int] = ctypes.CDLL(None, use_errno=False).sched_getcpu
+        found()
+    except (AttributeError, OSError):
+        return lambda: -1
+    return found
+
+
+current_core = _core()
+"""The core that the thread which calls it is on; -1 where that cannot be said."""
 
 
 # --- nodes ----------------------------------------------------------------------------------------------

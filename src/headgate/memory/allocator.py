@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import resource
 import threading
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headgate.engines.topology import current_core
 from headgate.memory.classes import class_of
 from headgate.memory.local import Array, Pool
 from headgate.memory.statistics import Statistics
 from headgate.memory.superblocks import SUPERBLOCK, SuperblockAllocator
 from headgate.scheduling.topology import Topology, flat
-
-
-def _core() -> Callable[[], int]:
-    """How a thread learns which core it is on."""
-    try:
-        found: Callable[[], int] = ctypes.CDLL(None, use_errno=False).sched_getcpu
-        found()
-    except (AttributeError, OSError):
-        return lambda: -1
-    return found
-
-
-current_core = _core()
 
 
 class Allocator:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headgate.scheduling.interface import Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Changed, Event, Finished, Idle, Moved, QueueState, Spawned, Started
 from headgate.scheduling.topology import Topology
 
 SMOOTHING = 0.1
@@ -175,7 +175,7 @@ class Catalog:
         self.topology: Topology | None = None
         """The machine, where the workers are cores of one."""
         self.cores: tuple[int, ...] = ()
-        """By worker, the core of that machine that it is on, or whose group it is pinned to."""
+        """By worker, the core of that machine that it was last seen on."""
 
     def look_again(self, now: float, queues: Sequence[QueueState]) -> None:
         """A policy takes over: all queues as they are, and all of it is news."""
@@ -220,6 +220,8 @@ class Catalog:
             if event.overhead:
                 weight = SMOOTHING if self.plan_overhead else 1.0
                 self.plan_overhead += weight * (event.overhead - self.plan_overhead)
+        elif isinstance(event, Moved):
+            self.cores = (*self.cores[: event.worker], event.core, *self.cores[event.worker + 1 :])
         elif isinstance(event, Changed):
             self.boxes[event.box].removed = event.removed or self.boxes[event.box].removed
             self._queue(event.box, event.queue)

@@ -33,6 +33,7 @@ from headgate.scheduling.interface import (
     Event,
     Finished,
     Idle,
+    Moved,
     Phase,
     Plan,
     Policy,
@@ -165,7 +166,7 @@ class Haren(Policy):
         if isinstance(event, Rescheduled):
             self._adopt()
             return self._arm(event.time)
-        if isinstance(event, Arrived):
+        if isinstance(event, Arrived | Moved):
             return ()
         self._note(event)
         decisions = [] if self._armed else [*self._arm(event.time)]

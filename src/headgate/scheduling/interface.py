@@ -91,6 +91,18 @@ class Idle:
 
 
 @dataclass(slots=True)
+class Moved:
+    """The operating system has put a worker on another core of its group.
+
+    Told only to policies that pin workers.
+    """
+
+    time: float
+    worker: int
+    core: int
+
+
+@dataclass(slots=True)
 class Timer:
     """A timer that the policy had set."""
 
@@ -129,7 +141,7 @@ class Rescheduled:
     time: float
 
 
-Event = Spawned | Started | Finished | Idle | Timer | Changed | Arrived | Rescheduled
+Event = Spawned | Started | Finished | Idle | Moved | Timer | Changed | Arrived | Rescheduled
 
 
 @dataclass(slots=True)

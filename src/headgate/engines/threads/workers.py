@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.engines.attended import Crew
 from headgate.engines.live import NO_TICKET, LiveOutput, Work
 from headgate.engines.meeting import Meeting
+from headgate.engines.topology import current_core
 from headgate.scheduling.interface import Plan
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Workers(Crew):
                     beside = asked - work.begun - work.sending
                     overhead.worker += beside - sum([m.seconds for m in work.members.values()])
                 self._asleep.discard(worker)
+                if run.runtime.policy.pins:  # to the group: the core may be any of it
+                    run.runtime.seen(worker, current_core(), entered)
                 outputs = self._finish(work, entered)
                 if term != run.runtime.term:
                     term = run.runtime.term

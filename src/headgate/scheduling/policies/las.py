@@ -24,8 +24,8 @@ from headgate.scheduling.tasks import (
 class Las(TaskPolicy):
     """Tasks near the cache and memory node that hold their data; others steal what costs least to move.
 
-    A worker takes, in this order (section 4.2): its own youngest immediate task; the oldest immediate one of
-    its group, by cache distance; the youngest deferred one of its group's oldest request; of the nearest
+    A worker takes, in this order (section 4.2): its core's youngest immediate task; the oldest immediate one
+    of its group, by cache distance; the youngest deferred one of its group's oldest request; of the nearest
     other group that has any, the oldest deferred one of the second oldest request, or of the only one; the
     oldest immediate one of other groups on its node, each in turn.  For a new task a sleeping worker is woken
     in the same group, or else in the nearest that has one; for an immediate task only on the node.
@@ -45,22 +45,23 @@ class Las(TaskPolicy):
         self.other_groups = [[h for h in order[g] if h != g] for g in range(count)]
         """By group, the others, nearest first."""
         self._same_node = [[h for h in self.other_groups[g] if distances[g][h] == 0] for g in range(count)]
-        members = [[w for w, group in enumerate(self.group_of) if group == g] for g in range(count)]
-        self.mates = [
-            sorted(
-                (w for w in members[self.group_of[worker]] if w != worker),
-                key=lambda w: (topology.cache_distance(cores[worker], cores[w]), (w - worker) % workers),
+        members = [topology.groups[topology.group_of(cores[worker])] for worker in first]
+        self._immediate: dict[int, Tasks] = {core: deque() for group in members for core in group}
+        """By core, as workers may be on any of their group."""
+        self.mates = {
+            core: sorted(
+                (other for other in group if other != core),
+                key=lambda c: (topology.cache_distance(core, c), (group.index(c) - place) % len(group)),
             )
-            for worker in range(workers)
-        ]
-        """By worker, the others of its group, by cache distance."""
+            for group in members
+            for place, core in enumerate(group)
+        }
+        """By core, the others of its group, by cache distance."""
         self._strangers = [
-            [w for g in sorted(self._same_node[self.group_of[worker]]) for w in members[g]]
-            for worker in range(workers)
+            [core for h in sorted(self._same_node[g]) for core in members[h]] for g in range(count)
         ]
-        """By worker, those of other groups on its node."""
+        """By group, the cores of other groups on its node."""
         self._strangers_turn = [0] * workers
-        self._immediate: list[Tasks] = [deque() for _ in range(workers)]
         self._deferred = [RequestQueue() for _ in range(count)]
         self._group_of_box: dict[int, int] = {}
         """By box, the group that ran it last."""
@@ -88,7 +89,7 @@ class Las(TaskPolicy):
         else:
             group = self.group_of[worker]
         if task.immediate and worker is not None:
-            put(task, self._immediate[worker])
+            put(task, self._immediate[self._core(worker)])
         else:
             self._deferred[group].put(task)
         # Whoever has just sent a packet is free itself: it wakes others only for what it does not take.
@@ -97,13 +98,17 @@ class Las(TaskPolicy):
         else:
             self._alarms.append((task, group))
 
+    def _core(self, worker: int) -> int:
+        """Where it is now: its pool is pinned to the group, not to a core."""
+        return self.catalog.cores[worker] if self.catalog.cores else self.cores[worker]
+
     # --- the rules (section 4.2) ---------------------------------------------------------------------
 
     def _own(self, worker: int) -> WaitingTask | None:
-        return newest(self._immediate[worker])
+        return newest(self._immediate[self._core(worker)])
 
     def _of_mates(self, worker: int) -> WaitingTask | None:
-        return oldest_of(self._immediate[mate] for mate in self.mates[worker])
+        return oldest_of(self._immediate[mate] for mate in self.mates[self._core(worker)])
 
     def _of_oldest_request(self, worker: int) -> WaitingTask | None:
         for tasks in self._deferred[self.group_of[worker]].requests():
@@ -119,7 +124,7 @@ class Las(TaskPolicy):
         return None
 
     def _of_strangers(self, worker: int) -> WaitingTask | None:
-        strangers, turn = self._strangers[worker], self._strangers_turn[worker]
+        strangers, turn = self._strangers[self.group_of[worker]], self._strangers_turn[worker]
         for step in range(len(strangers)):
             at = (turn + step) % len(strangers)
             if self._immediate[strangers[at]]:
