@@ -16,11 +16,11 @@ from headgate.engines.live import LiveBox
 from headgate.engines.simulated.costs import Costs
 from headgate.engines.simulated.run import SimulatedRun
 from headgate.errors import PipelineError
-from headgate.scheduling import policies
+from headgate.scheduling import packet_size, policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import Decision, Finished, QueueState, SetPacketRows, Started, Timer
-from headgate.scheduling.packet_size import DOUBLINGS, HALVINGS, PacketTuner
+from headgate.scheduling.packet_size import DOUBLINGS, HALVINGS, WARM_UP, PacketTuner, _Trial
 
 # --- climbing -------------------------------------------------------------------------------------------
 
@@ -108,8 +108,14 @@ def test_who_takes_over_goes_on_from_the_size_in_use_within_the_same_bounds() ->
 
 
 @pytest.mark.parametrize(("queued", "called"), [(100_000, 0), (0, 100_000), (50_000, 50_000)])
-def test_packets_of_the_size_before_do_not_count(queued: int, called: int) -> None:
-    """They are queued, or in a call that has begun; counted, they would make all sizes alike."""
+def test_packets_of_the_size_before_do_not_count(
+    queued: int, called: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are queued, or in a call that has begun; counted, they would make all sizes alike.
+
+    Here there are as many in every period, and in those without a change they do count: pairs disagree.
+    """
+    monkeypatch.setattr(packet_size, "AGREED", 0)
     policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
     first = BoxEntry("first", 1, (), (), ("q",), fed_by=(0,))
     policy.start(Catalog([first]), 1)
@@ -139,6 +145,24 @@ def test_a_core_whose_speed_changes_does_not_mislead() -> None:
     policy = PacketTuner(policies.get("lp"), 4_000, period=1.0)
     drive(policy, rate, 200)
     assert policy.settled in (16_000, 32_000, 64_000)
+
+
+def test_a_gain_that_pairs_disagree_on_is_none() -> None:
+    """Three of eight pairs are slower: chance may have made the other five better, however much."""
+    for worse, gained in ((2, True), (3, False)):
+        trial = _Trial(0, 1)
+        gains = [0.5] * worse + [2.0] * (8 - worse)
+        while not trial.over:
+            pair, tried = len(trial._rates) // 2, trial.size == 1
+            trial.add(gains[pair] if tried else 1.0)
+        assert (trial.gain == 2.0) == gained
+        assert (trial.gain == 1.0) == (not gained)
+
+
+def test_nothing_is_tried_while_memory_is_new_to_the_process() -> None:
+    policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
+    assert not [d for d in drive(policy, float, WARM_UP) if isinstance(d, SetPacketRows)]
+    assert [d for d in drive(policy, float, WARM_UP + 1) if isinstance(d, SetPacketRows)]
 
 
 def test_a_period_without_tuples_teaches_nothing() -> None:

@@ -30,7 +30,10 @@ from headgate.scheduling.interface import (
 
 PERIOD = 0.25
 """Seconds for which a size is in use until it is the other's turn."""
-PAIRS = 8
+PAIRS, AGREED = 8, 6
+"""So many of the pairs must be better with a size for it to be: by chance they are once in seven times."""
+WARM_UP = 4
+"""Periods until a size is tried at all: at first memory is new to the process."""
 MARGIN = 0.05
 HALVINGS = 6
 DOUBLINGS = 3
@@ -58,9 +61,11 @@ class _Trial:
 
     @property
     def gain(self) -> float:
-        """The rate with the size that is tried, by the rate with the usual one."""
+        """The rate with the size that is tried, by that with the usual one; none if the pairs disagree."""
         ratios = [later / earlier for earlier, later in zip(self._rates[::2], self._rates[1::2], strict=True)]
-        return median([ratio if pair % 2 == 0 else 1 / ratio for pair, ratio in enumerate(ratios)])
+        gains = [ratio if pair % 2 == 0 else 1 / ratio for pair, ratio in enumerate(ratios)]
+        agreed = sum([gain > 1 for gain in gains]) >= AGREED
+        return median(gains) if agreed else min(median(gains), 1.0)
 
 
 class PacketTuner(Around):
@@ -96,7 +101,7 @@ class PacketTuner(Around):
         wanted = 1 + self.margin
         self._climber = Climber(-HALVINGS, DOUBLINGS, self._begin, up=wanted, down=wanted)
         self._trial: _Trial | None = None
-        self._rest = 0
+        self._rest = 1 + WARM_UP
         """Periods until another size may be tried."""
         self._first = {place: catalog.boxes[place] for place in catalog.first()}
         self._called = 0
