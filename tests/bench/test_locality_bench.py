@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 import headgate as hg
-from headgate.bench import BENCHES, locality_host, locality_machines
+from headgate.bench import BENCHES, locality_assumptions, locality_host, locality_machines
 from headgate.bench.locality_host import Case, Contest
 from headgate.bench.paired import CONFIDENCE, PAIRS, Paired, interleaved, outside
+from headgate.engines import memory_model, topology
 from headgate.engines.base import default_packet_rows
 from headgate.workloads import requests, tpcx_bb
 
@@ -148,9 +149,10 @@ def test_rows_have_the_bytes_that_packets_are_reckoned_with() -> None:
 SMALL = locality_machines.Sizes(alone=2, each=1, sorting=1, computing=(1e-9,), smaller={})
 
 
-@pytest.mark.parametrize("part", ["remote", "packet_sizes"])
-def test_the_simulated_experiments_give_the_same_every_time(part: str) -> None:
-    run: Any = getattr(locality_machines, part)
+@pytest.mark.parametrize(
+    "run", [locality_machines.remote, locality_machines.packet_sizes, locality_assumptions.run]
+)
+def test_the_simulated_experiments_give_the_same_every_time(run: Any) -> None:
     first, second = (run(SMALL, quiet()) for _ in range(2))
     assert first == second
     assert all(result.measured > 0 for result in first)
@@ -174,6 +176,18 @@ def test_a_comparison_knows_its_best_and_its_worst_case() -> None:
     assert found.best(16) == (cases[2], 3.0)
     assert found.least() == (cases[1], 0.8)
     assert found.least(16) == (cases[3], 2.0)
+
+
+def test_other_prices_are_other_prices() -> None:
+    prices = memory_model.get("e7-4820", topology.get("e7-4820"))
+    changed = [change(prices) for change in locality_assumptions.VARIANTS.values()]
+    assert changed[0] == prices
+    assert prices not in changed[1:]
+    assert len({repr(model) for model in changed}) == len(changed)
+    assert prices.bandwidth is not None
+    assert prices.link is not None
+    half = locality_assumptions.VARIANTS["half the bandwidth"](prices)
+    assert (half.bandwidth, half.link) == (prices.bandwidth / 2, prices.link / 2)
 
 
 def test_smaller_packets_cut_the_same_rows() -> None:

@@ -193,6 +193,22 @@ def test_what_is_read_for_the_last_time_makes_room() -> None:
     assert min(cost for box, cost in times(cold) if box == "box1") == pytest.approx(1 + 100)
 
 
+def test_what_only_another_cache_has_may_be_dearer_than_memory_and_goes_there() -> None:
+    """From then on it is in memory too; what a cache of one's own has costs what it costs."""
+    app = hg.App("readers")
+    first = app.source("s", numbers()).universal(cost=0.0, name="writer")
+    for name in ("one", "two"):
+        first.universal(cost=0.0, name=name).to(name, hg.to_list([]))
+    costs = dict(times(run(app, [0, 4, 6], replace(PRICES, dirty=1.5), last_first=False)))
+    assert costs["one"] == pytest.approx(1.5 * 300 + 1)
+    assert costs["two"] == pytest.approx(10 + 1), "of the L3 that it shares with the first reader"
+    report = run(app, [0, 4, 0], replace(PRICES, dirty=1.5), last_first=False)
+    assert dict(times(report))["two"] == pytest.approx(1 + 1)
+    assert report.traffic is not None
+    assert report.traffic.written_back == PACKET
+    assert dict(times(run(app, [0, 4, 0], last_first=False)))["one"] == pytest.approx(300 + 1)
+
+
 def test_part_of_a_packet_costs_its_part() -> None:
     report = run(chain(1), [0], train=ROWS // 4)
     assert [call.tuples for call in report.trace] == [ROWS // 4] * 4
@@ -326,6 +342,8 @@ def test_mistakes_are_told_when_the_engine_is_made(tmp_path: Path) -> None:
         hg.MemoryModel("x", {1: 0.0, 2: 2.0}, 1.0)
     with pytest.raises(PipelineError, match="placement='here'"):
         replace(PRICES, placement="here")
+    with pytest.raises(PipelineError, match=r"dirty=0\.5 must be at least 1"):
+        replace(PRICES, dirty=0.5)
     with pytest.raises(PipelineError, match="bandwidth must be positive"):
         replace(PRICES, bandwidth=0.0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headgate.bench import allocator, locality_host, locality_machines
+from headgate.bench import allocator, locality_assumptions, locality_host, locality_machines
 from headgate.bench.paired import PAIRS
 from headgate.bench.result import Result
 from headgate.workloads import tpcx_bb
@@ -31,7 +31,7 @@ FULL = locality_host.Sizes(
     PAIRS,
     least=1.5,
     rows=6_000_000,
-    shop_rows=150_000,
+    shop_rows=400_000,
     sweep_rows=2_000_000,
     sweep_rounds=5,
     sweep_seconds=1.5,
@@ -56,6 +56,7 @@ def run(quick: bool, console: Console) -> list[Result]:
         results = locality_host.contests(sizes, data, console)
     results += locality_host.packet_sizes(sizes, console)
     results += locality_machines.las(machines, console)
+    results += locality_assumptions.run(machines, console)
     results += locality_machines.bobox(machines, console)
     results += locality_machines.remote(machines, console)
     results += locality_machines.packet_sizes(machines, console)

@@ -7,9 +7,9 @@ model.  Nothing is charged for semaphores and for deciding.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -81,11 +81,11 @@ class Case:
     def app(self) -> App:
         return requests.network(self.requests, self.kind, self.packets * half_of_l2(self.machine) // ROW)
 
-    def run(self, policy: str | Policy, **given: object) -> Report:
+    def run(self, policy: str | Policy, **given: Any) -> Report:
         app = self.app()
         costs = {box.name: self.computing for box in app.network.boxes}
-        options = {"memory": True, "packet_rows": self.packet_rows, **given}
-        engine = Simulated(topology=self.machine, costs=costs, call_overhead=CALL, **options)  # type: ignore[arg-type]
+        options = {"topology": self.machine, "memory": True, "packet_rows": self.packet_rows, **given}
+        engine = Simulated(costs=costs, call_overhead=CALL, **options)
         return checked(app.run(engine, policy))
 
     @property
@@ -256,7 +256,7 @@ def remote(sizes: Sizes, console: Console) -> list[Result]:
         case = Case(BOBOX, "pipeline", 1, sizes.alone, computing)
         prices = memory_model.get(True, machine)
         seconds = [
-            case.run("bobox", workers=cores, memory=dataclasses.replace(prices, placement=node)).seconds
+            case.run("bobox", workers=cores, memory=replace(prices, placement=node)).seconds
             for node in range(len(machine.nodes))
         ]
         slower = max(seconds) / seconds[0]

@@ -276,6 +276,9 @@ class Memory:
                 break
         else:
             seconds = self._from_memory(worker, block, size)
+            if block.dirty and self.model.dirty is not None:
+                seconds *= self.model.dirty
+                self._write_back(worker, block)
         self._hold(worker, block)
         return seconds
 
@@ -308,9 +311,12 @@ class Memory:
         for cache in reversed(self._caches[worker]):
             for gone in cache.add(block):
                 if cache.last and gone.dirty:
-                    gone.dirty = False
-                    self.traffic.written_back += gone.size
-                    self._ask(gone.home, self._nodes[worker], gone.size)
+                    self._write_back(worker, gone)
+
+    def _write_back(self, worker: int, block: Block) -> None:
+        block.dirty = False
+        self.traffic.written_back += block.size
+        self._ask(block.home, self._nodes[worker], block.size)
 
     def _free(self, block: Block) -> None:
         if self.model.recycles:

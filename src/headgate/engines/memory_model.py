@@ -51,6 +51,9 @@ class MemoryModel:
     "interleaved", all in turns; or the place of one node among the topology's.  ``recycles``: memory is used
     again at once, the last freed first, so that a new packet is written where the caches are warm (as the
     allocator of locality-aware scheduling does); otherwise every packet is written to cold memory.
+
+    ``dirty``: how many times dearer than memory is what only another core's cache has, which then goes to
+    memory too; None: it costs what memory costs.
     """
 
     name: str
@@ -60,6 +63,7 @@ class MemoryModel:
     link: float | None = None
     placement: str | int = FIRST_TOUCH
     recycles: bool = True
+    dirty: float | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,10 @@ class MemoryModel:
         for what, rate in (("bandwidth", self.bandwidth), ("link", self.link)):
             if rate is not None and not 0 < rate < math.inf:
                 raise PipelineError(f"Memory model '{self.name}': {what} must be positive, or None.")
+        if self.dirty is not None and not 1 <= self.dirty < math.inf:
+            raise PipelineError(
+                f"Memory model '{self.name}': dirty={self.dirty:g} must be at least 1, or None."
+            )
         known = isinstance(self.placement, int) or self.placement in (FIRST_TOUCH, INTERLEAVED)
         if isinstance(self.placement, bool) or not known:
             raise PipelineError(
