@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from headgate.bench.yardstick import Yardstick
 from headgate.engines.calibration import Calibration, OperatorCost
 from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
+from headgate.graph.packet import Packet
 
 MEMORY = hg.MemoryModel("here", {1: 0.0, 2: 1e-11, 3: 3e-11}, 1e-10, bandwidth=2e10, notes=('a "note"',))
 COSTS = {
@@ -235,6 +238,29 @@ def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) 
     calls.again()
     of_each = [about for about, _ in calls.calls]
     assert [sum(packets for packets, *_ in of_each[at : at + 4]) for at in (0, 4, 8)] == [4, 5, 5]
+
+
+def test_small_packets_find_as_much_state_as_there_usually_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls in the middle of the rows, after all rows before them; what comes later is not needed."""
+    monkeypatch.setattr(operator_costs, "default_packet_rows", lambda: 8)
+    monkeypatch.setattr(operator_costs, "SMALLER", (1, 8))
+    monkeypatch.setattr(operator_costs, "CALLS", 10)
+    app = hg.App("middle")
+    stream = app.source("s", testing.from_rows([{"k": 0, "a": i} for i in range(40)]))
+    stream.key_by("k").running("count(*) AS n").to("q", hg.to_list([]))
+    (share,) = operator_costs.inputs(app.network)
+    worked: list[list[int]] = []
+    process = share.box.operator.process
+
+    def watched(packets: Sequence[Packet], state: Any) -> list[Packet]:
+        worked.append(packets[0].batch.column("a").to_pylist())
+        return process(packets, state)
+
+    monkeypatch.setattr(share.box.operator, "process", watched)
+    calls = operator_costs.OperatorCalls(share, Yardstick())
+    assert sum(about[0] for about, _ in calls._pass(40)) == 10
+    assert [len(rows) for rows in worked] == [8, 7] + [1] * 10
+    assert list(chain.from_iterable(worked)) == list(range(25))
 
 
 class Silent(Source):

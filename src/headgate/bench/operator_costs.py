@@ -35,7 +35,7 @@ SAMPLE = 9
 SMALLER = (1, 4, 64)
 """Into how many parts a usual packet is cut: what a call costs whatever its rows shows with small ones."""
 CALLS = 64
-"""At most, in a pass: small packets are of the first rows only."""
+"""At most, in a pass: small packets are of rows in the middle, when state is as large as it usually is."""
 PARTS = 4
 """Times of a pass are told for so many parts of it, one after the other."""
 ALIKE, EXACT = 1.1, 1e-4
@@ -136,13 +136,16 @@ class OperatorCalls:
         return found
 
     def _pass(self, count: int) -> list[Call]:
-        """The rows of so many packets of the sources, and the end: a few parts of it, each added up.
+        """So many packets of the sources, or some of them, and the end: a few parts of it, each added up.
 
         Results stay where they are until the end, as they do in a queue: memory that is new to the
         processor costs more than that which the last call gave back.
         """
         operator, state = self._operator, self._operator.open()
-        cut = islice(_cut(self._share, count), CALLS)
+        first = max(count - CALLS, 0) // 2
+        for packets in _cut(self._share, self._counts[0], until=first / count):
+            operator.process(packets, state)
+        cut = islice(_cut(self._share, count), first, first + CALLS)
         pieces = [packets for packets in cut if any(map(len, packets))]
         parts: list[list[Call]] = [[] for _ in range(min(PARTS, len(pieces)))]
         queue: list[list[Packet]] = []
@@ -174,12 +177,17 @@ def _together(calls: Sequence[Call]) -> Call:
     return tuple(map(sum, zip(*about, strict=True))), sum(seconds)
 
 
-def _cut(share: Share, count: int) -> Iterator[list[Packet]]:
-    """What comes of each of so many packets of the sources; with the last, what is closed at the end."""
+def _cut(share: Share, count: int, until: float = 1.0) -> Iterator[list[Packet]]:
+    """What comes of each of so many packets of the sources; with the last, what is closed at the end.
+
+    ``until``: only of that share of the rows, from the first on.
+    """
+    border = int(share.end * until)
     for place in range(count):
-        low, high = (share.end * at // count for at in (place, place + 1))
-        spans = [packet.order.span(low, high + (place == count - 1)) for packet in share.rows]
-        yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
+        low, high = (min(share.end * at // count, border) for at in (place, place + 1))
+        spans = [packet.order.span(low, high + (high == share.end)) for packet in share.rows]
+        if low < border:
+            yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
 
 
 def line(made: Floats, seconds: Floats) -> list[float]:
