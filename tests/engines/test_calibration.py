@@ -135,22 +135,35 @@ _COST = st.floats(1e-9, 1e-3)
 @given(_COST, _COST, _COST)
 def test_the_line_through_exact_times_is_their_cost(call: float, tuple_: float, result: float) -> None:
     made = np.array([(1.0, n, n * share) for n in (100.0, 1000.0, 30000.0) for share in (0.1, 0.7)])
-    found = operator_costs.line(made, made @ np.array([call, tuple_, result]))
+    found = _line(made, made @ np.array([call, tuple_, result]))
     assert made @ np.array(found) == pytest.approx(made @ np.array([call, tuple_, result]), rel=1e-3)
 
 
 def test_no_cost_is_negative_however_times_fall() -> None:
     made = np.array([(1.0, n, n / 2) for n in (10.0, 100.0, 1000.0)])
-    assert min(operator_costs.line(made, np.array([3.0, 2.0, 1.0]))) >= 0
+    assert min(_line(made, np.array([3.0, 2.0, 1.0]))) >= 0
 
 
 def test_times_that_tuples_explain_are_not_said_to_be_results() -> None:
     """With as many results of every tuple the two cannot be told apart; with more or fewer they can."""
     same = np.array([(1.0, n, n / 4, 0.0) for n in (100.0, 1000.0, 30000.0)])
-    assert operator_costs.line(same, same @ (0.0, 3e-6, 0.0, 0.0)) == pytest.approx([0.0, 3e-6, 0.0, 0.0])
-    assert operator_costs.line(same, same @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 1e-6, 0.0, 0.0])
+    assert _line(same, same @ (0.0, 3e-6, 0.0, 0.0)) == pytest.approx([0.0, 3e-6, 0.0, 0.0])
+    assert _line(same, same @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 1e-6, 0.0, 0.0])
     other = np.array([*same, (0.0, 0.0, 500.0, 0.0)])
-    assert operator_costs.line(other, other @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 0.0, 4e-6, 0.0])
+    assert _line(other, other @ (1e-3, 0.0, 4e-6, 0.0)) == pytest.approx([1e-3, 0.0, 4e-6, 0.0])
+
+
+def test_a_line_is_right_for_usual_packets_where_none_is_right_for_all() -> None:
+    """As with a sort, whose rows cost more in larger packets."""
+    made = np.array([(1.0, n, 0.0, 0.0) for n in (100.0, 1_000.0, 10_000.0)])
+    seconds = made[:, 1] * (10 + np.log(made[:, 1]))
+    weighed = operator_costs.line(made, seconds, np.array([1.0, 1.0, operator_costs.USUAL]))
+    errors = [abs(made[-1] @ np.array(costs) / seconds[-1] - 1) for costs in (weighed, _line(made, seconds))]
+    assert errors[0] < 0.03 < 0.1 < errors[1]
+
+
+def _line(made: Any, seconds: Any) -> list[float]:
+    return operator_costs.line(made, seconds, np.ones(len(made)))
 
 
 def test_a_round_that_was_disturbed_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +179,8 @@ def test_a_round_that_was_disturbed_counts_for_nothing(monkeypatch: pytest.Monke
     for speed in speeds:
         monkeypatch.setattr(stick, "yards", lambda seconds, speed=speed: seconds * speed)
         calls.again()
-    assert calls.calls == [((1.0, 10.0, 5.0, 0.0), 3.0), ((1.0, 9.0, 5.0, 0.0), 6.0)]
+    usual = operator_costs.USUAL
+    assert calls.calls == [((1.0, 10.0, 5.0, 0.0), 3.0, usual), ((1.0, 9.0, 5.0, 0.0), 6.0, usual)]
 
 
 def test_every_operator_of_an_application_is_measured() -> None:
@@ -228,7 +242,7 @@ def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) 
     _, share = operator_costs.inputs(app.network)
     calls = operator_costs.OperatorCalls(share, Yardstick())
     calls.again()
-    of_each = [about for about, _ in calls.calls]
+    of_each = [about for about, *_ in calls.calls]
     assert [packets for packets, *_ in of_each[:4]] == [1, 1, 1, 1]
     assert [tuples for _, tuples, *_ in of_each[:4]] == [27, 27, 27, 27]
     assert sum(packets for packets, *_ in of_each[4:8]) == 18, "a quarter of a packet is two rows"
@@ -236,7 +250,7 @@ def test_packets_grow_on_their_way_as_in_a_run(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(operator_costs, "CALLS", 5)
     calls = operator_costs.OperatorCalls(share, Yardstick())
     calls.again()
-    of_each = [about for about, _ in calls.calls]
+    of_each = [about for about, *_ in calls.calls]
     assert [sum(packets for packets, *_ in of_each[at : at + 4]) for at in (0, 4, 8)] == [4, 5, 5]
 
 

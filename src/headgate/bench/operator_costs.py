@@ -27,6 +27,8 @@ from headgate.graph.packet import Order, Packet, empty_batch
 Floats = npt.NDArray[np.float64]
 Call = tuple[tuple[float, ...], float]
 """Packets, tuples, results and keys of calls, and their seconds."""
+Weighed = tuple[tuple[float, ...], float, float]
+"""The same, and how much its error counts."""
 
 PATIENCE = 3.0
 """Seconds to wait for a source's rows."""
@@ -34,11 +36,14 @@ SAMPLE = 9
 """Packets of rows from each source: what an operator costs depends on how much it has to remember."""
 SMALLER = (1, 4, 64)
 """Into how many parts a usual packet is cut: what a call costs whatever its rows shows with small ones."""
+USUAL = 4.0
+"""Times as much as others' the errors of usual packets count, since most rows come in them: where a row costs
+more in larger packets, as when sorting, no line is right for all sizes."""
 CALLS = 64
 """At most, in a pass: small packets are of rows in the middle, when state is as large as it usually is."""
 PARTS = 4
 """Times of a pass are told for so many parts of it, one after the other."""
-ALIKE, EXACT = 1.1, 1e-4
+ALIKE, EXACT = 1.03, 1e-4
 """An explanation of times whose error is no more times the least, or no more than so little, is as good."""
 
 
@@ -125,14 +130,16 @@ class OperatorCalls:
             self._passes[count].append([(about, self._yardstick.yards(seconds)) for about, seconds in calls])
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[Weighed]:
         """Those of the median pass of each count: what is dear now here, now there, as collecting garbage is,
         is part of it; a pass that was disturbed is not."""
-        found: list[Call] = []
-        for passes in self._passes.values():
+        found: list[Weighed] = []
+        for count, passes in self._passes.items():
             by_length = sorted(passes, key=lambda calls: sum(yards for _, yards in calls))
-            usual = by_length[len(passes) // 2] if passes else []
-            found += [(about, self._yardstick.seconds(yards)) for about, yards in usual]
+            median = by_length[len(passes) // 2] if passes else []
+            for about, yards in median:
+                weight = USUAL if count == self._counts[0] and about[0] else 1.0
+                found.append((about, self._yardstick.seconds(yards), weight))
         return found
 
     def _pass(self, count: int) -> list[Call]:
@@ -168,8 +175,8 @@ class OperatorCalls:
 
 def cost(measured: Iterable[OperatorCalls]) -> OperatorCost:
     """The line through the times of an operator, whose boxes may be several, each with rows of its own."""
-    about, seconds = zip(*(call for alone in measured for call in alone.calls), strict=True)
-    return OperatorCost(*line(np.array(about), np.array(seconds)))
+    calls = zip(*(call for alone in measured for call in alone.calls), strict=True)
+    return OperatorCost(*line(*map(np.array, calls)))
 
 
 def _together(calls: Sequence[Call]) -> Call:
@@ -190,31 +197,32 @@ def _cut(share: Share, count: int, until: float = 1.0) -> Iterator[list[Packet]]
             yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
 
 
-def line(made: Floats, seconds: Floats) -> list[float]:
+def line(made: Floats, seconds: Floats, weights: Floats) -> list[float]:
     """Costs of a call, a tuple, a result and a key, none of them negative, that explain the times best.
 
-    Errors count relative to what such calls usually take, so that small packets tell what a call costs.  Of
+    Errors count relative to what such calls take, so that small packets tell what a call costs.  Of
     explanations as good as each other the one by the fewest parts is taken, by tuples rather than by
     results: where every tuple gives as many results, times do not tell which of them costs something.
     """
-    kinds, kind = np.unique(made, axis=0, return_inverse=True)
+    kinds, kind = np.unique(np.column_stack([made, weights]), axis=0, return_inverse=True)
     usual = np.maximum(np.bincount(kind, seconds) / np.bincount(kind), 1e-7)
-    relative = kinds / usual[:, None]
+    made, weights = kinds[:, :-1], kinds[:, -1]
+    relative = made / usual[:, None]
     used = [part for part in range(made.shape[1]) if made[:, part].any()]
-    _, least = _explained(relative, used)
+    _, least = _explained(relative, weights, used)
     for size in range(1, len(used) + 1):
         for parts in combinations(used, size):
-            costs, error = _explained(relative, parts)
+            costs, error = _explained(relative, weights, parts)
             if error <= max(ALIKE * least, EXACT):
                 return costs
     raise AssertionError("all parts together explain as much as all parts together")
 
 
-def _explained(relative: Floats, parts: Sequence[int]) -> tuple[list[float], float]:
+def _explained(relative: Floats, weights: Floats, parts: Sequence[int]) -> tuple[list[float], float]:
     """Costs of these parts, none negative, and how far from the times they are, as a share of them."""
     kept = list(parts)
     while kept:
-        found, *_ = np.linalg.lstsq(relative[:, kept], np.ones(len(relative)), rcond=None)
+        found, *_ = np.linalg.lstsq(relative[:, kept] * weights[:, None], weights, rcond=None)
         worst = int(np.argmin(found))
         if found[worst] >= 0:
             break
@@ -222,4 +230,4 @@ def _explained(relative: Floats, parts: Sequence[int]) -> tuple[list[float], flo
     costs = np.zeros(relative.shape[1])
     if kept:
         costs[kept] = found
-    return costs.tolist(), float(np.sqrt(np.mean((relative @ costs - 1) ** 2)))
+    return costs.tolist(), float(np.sqrt(np.average((relative @ costs - 1) ** 2, weights=weights**2)))
