@@ -98,6 +98,15 @@ HOST = locality_host.Sizes(
 )
 
 
+def test_rows_that_have_only_been_read_do_not_count_as_a_rate() -> None:
+    app = requests.network(1, "pipeline", 50_000)
+    boxes = {box.name: 1e-4 for box in app.network.boxes}
+    report = app.run(hg.Simulated(workers=1, packet_rows=1_000, costs=boxes), "bobox", until=2.0)
+    first = next(iter(report.boxes.values()))
+    assert report.tuples > first.tuples_in > 0
+    assert locality_host._worked_off(report) == first.tuples_in / report.seconds
+
+
 def test_sizes_of_packets_are_swept_and_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locality_host, "SWEPT", (512, 4_096))
     results = locality_host.packet_sizes(HOST, quiet())

@@ -159,6 +159,22 @@ def test_a_gain_that_pairs_disagree_on_is_none() -> None:
         assert (trial.gain == 1.0) == (not gained)
 
 
+def test_a_trial_without_doubt_takes_half_as_long() -> None:
+    """Four pairs that all gain more than the margin, or all lose; with a single doubt all eight are seen."""
+    for gains, pairs in (
+        ([1.2] * 8, 4),
+        ([0.9] * 8, 4),
+        ([1.2, 1.2, 1.2, 1.02] * 2, 8),
+        ([0.9, 0.9, 0.9, 1.01] * 2, 8),
+    ):
+        trial = _Trial(0, 1)
+        while not trial.over:
+            pair, tried = len(trial._rates) // 2, trial.size == 1
+            trial.add(gains[pair] if tried else 1.0)
+        assert len(trial._rates) == 2 * pairs
+        assert trial.gain == pytest.approx(gains[0])
+
+
 def test_nothing_is_tried_while_memory_is_new_to_the_process() -> None:
     policy = PacketTuner(policies.get("lp"), 1_000, period=1.0)
     assert not [d for d in drive(policy, float, WARM_UP) if isinstance(d, SetPacketRows)]

@@ -34,7 +34,7 @@ FULL = locality_host.Sizes(
     shop_rows=400_000,
     sweep_rows=2_000_000,
     sweep_rounds=5,
-    sweep_seconds=1.5,
+    sweep_seconds=3,
     tuner_seconds=40,
 )
 QUICK_MACHINES = locality_machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,), smaller={})

@@ -57,15 +57,23 @@ class _Trial:
 
     @property
     def over(self) -> bool:
+        """After all pairs, or after half of them if there is no doubt."""
+        if len(self._rates) == PAIRS:
+            return min(self._gains) > 1 + MARGIN or max(self._gains) < 1
         return len(self._rates) == 2 * PAIRS
 
     @property
     def gain(self) -> float:
         """The rate with the size that is tried, by that with the usual one; none if the pairs disagree."""
-        ratios = [later / earlier for earlier, later in zip(self._rates[::2], self._rates[1::2], strict=True)]
-        gains = [ratio if pair % 2 == 0 else 1 / ratio for pair, ratio in enumerate(ratios)]
-        agreed = sum([gain > 1 for gain in gains]) >= AGREED
+        gains = self._gains
+        agreed = sum([gain > 1 for gain in gains]) * PAIRS >= AGREED * len(gains)
         return median(gains) if agreed else min(median(gains), 1.0)
+
+    @property
+    def _gains(self) -> list[float]:
+        """By pair; every second one had the size that is tried first."""
+        ratios = [later / earlier for earlier, later in zip(self._rates[::2], self._rates[1::2], strict=True)]
+        return [ratio if pair % 2 == 0 else 1 / ratio for pair, ratio in enumerate(ratios)]
 
 
 class PacketTuner(Around):
