@@ -224,7 +224,7 @@ def test_operators_are_measured_on_what_would_come_to_them() -> None:
     assert found == {name: box.tuples_in for name, box in report.boxes.items()}
     for share in shares:
         whole = [packet.batch.to_pylist() for packet in share.rows]
-        cut = operator_costs._cut(share, 3)
+        cut = operator_costs._cut(share, operator_costs._borders(share, 3))
         parts = [[packet.batch.to_pylist() for packet in packets] for packets in cut]
         assert [list(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)] == whole
     costs = calibrating.calibrate([app.network], True, lambda what, part: None, Yardstick())

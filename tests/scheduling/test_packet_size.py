@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -147,14 +147,18 @@ def test_a_core_whose_speed_changes_does_not_mislead() -> None:
     assert policy.settled in (16_000, 32_000, 64_000)
 
 
+def tried(gains: Sequence[float], **margin: float) -> _Trial:
+    """A trial whose pairs gain that, until it is over."""
+    trial = _Trial(0, 1, **margin)
+    while not trial.over:
+        trial.add(gains[len(trial._rates) // 2] if trial.size == 1 else 1.0)
+    return trial
+
+
 def test_a_gain_that_pairs_disagree_on_is_none() -> None:
     """Three of eight pairs are slower: chance may have made the other five better, however much."""
     for worse, gained in ((2, True), (3, False)):
-        trial = _Trial(0, 1)
-        gains = [0.5] * worse + [2.0] * (8 - worse)
-        while not trial.over:
-            pair, tried = len(trial._rates) // 2, trial.size == 1
-            trial.add(gains[pair] if tried else 1.0)
+        trial = tried([0.5] * worse + [2.0] * (8 - worse))
         assert (trial.gain == 2.0) == gained
         assert (trial.gain == 1.0) == (not gained)
 
@@ -167,12 +171,10 @@ def test_a_trial_without_doubt_takes_half_as_long() -> None:
         ([1.2, 1.2, 1.2, 1.02] * 2, 8),
         ([0.9, 0.9, 0.9, 1.01] * 2, 8),
     ):
-        trial = _Trial(0, 1)
-        while not trial.over:
-            pair, tried = len(trial._rates) // 2, trial.size == 1
-            trial.add(gains[pair] if tried else 1.0)
+        trial = tried(gains)
         assert len(trial._rates) == 2 * pairs
         assert trial.gain == pytest.approx(gains[0])
+    assert len(tried([1.2] * 8, margin=0.3)._rates) == 16, "the tuner's own margin"
 
 
 def test_nothing_is_tried_while_memory_is_new_to_the_process() -> None:

@@ -6,7 +6,6 @@ core, whose speed at a time can be told; only memory's bandwidth is that of all 
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
@@ -139,14 +138,13 @@ def _bandwidth(machine: Topology, size: int, quick: bool) -> float:
     start = threading.Barrier(machine.workers)
 
     def read(core: int) -> None:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {core})
-        values = np.ones(size // 8)
-        start.wait()
-        begin = time.thread_time()
-        for _ in range(2 if quick else 6):
-            values.sum()
-        rates.append((2 if quick else 6) * values.nbytes / max(time.thread_time() - begin, 1e-9))
+        with on_one_core(core):
+            values = np.ones(size // 8)
+            start.wait()
+            begin = time.thread_time()
+            for _ in range(2 if quick else 6):
+                values.sum()
+            rates.append((2 if quick else 6) * values.nbytes / max(time.thread_time() - begin, 1e-9))
 
     threads = [threading.Thread(target=read, args=(core,)) for core in machine.cores[: machine.workers]]
     for thread in threads:

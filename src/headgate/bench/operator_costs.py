@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, islice
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -149,10 +149,12 @@ class OperatorCalls:
         processor costs more than that which the last call gave back.
         """
         operator, state = self._operator, self._operator.open()
+        borders, usual = (_borders(self._share, into) for into in (count, self._counts[0]))
         first = max(count - CALLS, 0) // 2
-        for packets in _cut(self._share, self._counts[0], until=first / count):
+        before = [border for border in usual if border < borders[first]]
+        for packets in _cut(self._share, [*before, borders[first]]):
             operator.process(packets, state)
-        cut = islice(_cut(self._share, count), first, first + CALLS)
+        cut = _cut(self._share, borders[first : first + CALLS + 1])
         pieces = [packets for packets in cut if any(map(len, packets))]
         parts: list[list[Call]] = [[] for _ in range(min(PARTS, len(pieces)))]
         queue: list[list[Packet]] = []
@@ -184,17 +186,16 @@ def _together(calls: Sequence[Call]) -> Call:
     return tuple(map(sum, zip(*about, strict=True))), sum(seconds)
 
 
-def _cut(share: Share, count: int, until: float = 1.0) -> Iterator[list[Packet]]:
-    """What comes of each of so many packets of the sources; with the last, what is closed at the end.
+def _borders(share: Share, count: int) -> list[int]:
+    """Serials between which so many packets of the sources are."""
+    return [share.end * place // count for place in range(count + 1)]
 
-    ``until``: only of that share of the rows, from the first on.
-    """
-    border = int(share.end * until)
-    for place in range(count):
-        low, high = (min(share.end * at // count, border) for at in (place, place + 1))
+
+def _cut(share: Share, borders: Sequence[int]) -> Iterator[list[Packet]]:
+    """What comes of the sources' rows from each border to the next; at the end also what is closed there."""
+    for low, high in pairwise(borders):
         spans = [packet.order.span(low, high + (high == share.end)) for packet in share.rows]
-        if low < border:
-            yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
+        yield [packet.slice(at, end - at) for packet, (at, end) in zip(share.rows, spans, strict=True)]
 
 
 def line(made: Floats, seconds: Floats, weights: Floats) -> list[float]:

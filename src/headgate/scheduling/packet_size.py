@@ -43,8 +43,9 @@ _TIMER = "packet size"
 class _Trial:
     """Two sizes in turns: first the one in use, then two periods each, so that a drift favours neither."""
 
-    def __init__(self, usual: int, tried: int) -> None:
+    def __init__(self, usual: int, tried: int, margin: float = MARGIN) -> None:
         self._sizes = (usual, tried)
+        self._margin = margin
         self._rates: list[float] = []
 
     @property
@@ -59,7 +60,7 @@ class _Trial:
     def over(self) -> bool:
         """After all pairs, or after half of them if there is no doubt."""
         if len(self._rates) == PAIRS:
-            return min(self._gains) > 1 + MARGIN or max(self._gains) < 1
+            return min(self._gains) > 1 + self._margin or max(self._gains) < 1
         return len(self._rates) == 2 * PAIRS
 
     @property
@@ -156,7 +157,7 @@ class PacketTuner(Around):
             if tried == usual:
                 self._rest = 2 * PAIRS
                 return ()
-            self._trial = _Trial(usual, tried)
+            self._trial = _Trial(usual, tried, self.margin)
         self._trial.add(rate)
         if not self._trial.over:
             return self._use(self._rows(self._trial.size))
