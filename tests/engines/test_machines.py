@@ -295,13 +295,19 @@ def test_a_topology_that_is_none_is_told_when_the_engine_is_made() -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores to be pinned to either")
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("pins", [True, False])
 def test_workers_are_pinned_to_their_groups_if_the_policy_asks(
-    pins: bool, monkeypatch: pytest.MonkeyPatch, ends: Callable[[Callable[[], hg.Report]], hg.Report]
+    pins: bool,
+    together: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: Callable[[Callable[[], hg.Report]], hg.Report],
 ) -> None:
+    """To the group, not to a core: where all cores share a cache, workers may be on any."""
     cores = sorted(os.sched_getaffinity(0))
+    sharing = [tuple(cores)] if together else [(core,) for core in cores]
     described = Topology(
-        "pair", (Node(0, tuple(cores)),), tuple(Cache(2, 1 << 20, (core,)) for core in cores)
+        "pair", (Node(0, tuple(cores)),), tuple(Cache(2, 1 << 20, group) for group in sharing)
     )
     monkeypatch.setattr(machines, "host", lambda: described)
     seen: dict[str, set[int]] = {}
@@ -318,7 +324,8 @@ def test_workers_are_pinned_to_their_groups_if_the_policy_asks(
     before = os.sched_getaffinity(0)
     ends(lambda: app.run(hg.Threads(workers=2, packet_rows=1), policy))
     assert os.sched_getaffinity(0) == before
-    expected = [{core} for core in described.placed(2)] if pins else [set(cores), set(cores)]
+    alone = pins and not together
+    expected = [{core} for core in described.placed(2)] if alone else [set(cores), set(cores)]
     assert seen
     for name, affinity in seen.items():
         assert affinity == expected[int(name.rpartition("-")[2])]

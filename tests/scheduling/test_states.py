@@ -29,6 +29,15 @@ def test_the_four_states_of_a_box_with_one_lane() -> None:
     ]
 
 
+def test_word_that_comes_while_a_box_runs_is_kept_whatever_the_worker_saw() -> None:
+    task = Task(1)
+    task.arrive()
+    task.begin(more=False)
+    task.arrive()
+    assert task.finish(more=False)
+    assert task.state is TaskState.SCHEDULED
+
+
 def test_a_task_is_told_once() -> None:
     task = Task(1)
     assert [task.arrive() for _ in range(3)] == [True, False, False]
