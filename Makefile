@@ -19,7 +19,7 @@ java: ## Install Java 17 where there is none (Spark needs it)
 	@scripts/java
 
 kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tests and the demo
-	@$(RUN) -c 'from headgate.engines.packages import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
+	@$(RUN) -c 'from headgate.connectors.maven import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
 
 demo: setup java ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
 	@.venv/bin/headgate demo $(if $(KAFKA),--kafka)

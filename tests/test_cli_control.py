@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.engines.control import Control, ControlError, NotRunning
+from headgate.control.socket import Control, ControlError, NotRunning
 from headgate.errors import HeadgateError, PipelineError, SourceError
 
 pytestmark = pytest.mark.usefixtures("sockets")

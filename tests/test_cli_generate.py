@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headgate as hg
-from headgate.app.loading import load_app
+from headgate.api.loading import load_app
 from headgate.cli import main
 from headgate.cli.main import cli
 from headgate.workloads import aurora

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.engines.control import ControlError, NotRunning, running
+from headgate.control.socket import ControlError, NotRunning, running
 from headgate.errors import HeadgateError
 
 pytestmark = pytest.mark.usefixtures("sockets")

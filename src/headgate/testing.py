@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.app import App, Stream
+from headgate.api import App, Stream
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_list
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.engines.base import Engine
-from headgate.engines.report import Report
 from headgate.engines.simulated.engine import Simulated
 from headgate.engines.simulated.run import SimulatedRun
-from headgate.engines.sinks import to_list
-from headgate.engines.sources import from_batches
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
 from headgate.graph.qos import QoS
 from headgate.graph.schema import normalise
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
-from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Decision, Event, Policy
+from headgate.scheduling.wrapper import Around
 
 Rows = Sequence[Mapping[str, Any]]
 

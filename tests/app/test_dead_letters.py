@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.app import Stream
-from headgate.engines import letters
+from headgate.api import Stream
 from headgate.errors import BadRow, OperatorError, PipelineError, RunError, SinkError
 from headgate.graph.operator import Operator
 from headgate.graph.operators.filter import Filter
@@ -31,6 +30,7 @@ from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.graph.partition import buckets
 from headgate.graph.time import ticks_of
+from headgate.runtime import dead_letters as letters
 
 Row = dict[str, Any]
 Pipeline = Callable[[Stream], Stream]

@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.app import Stream
+from headgate.api import Stream
 from headgate.errors import BadRow, OperatorError, RunError, SinkError
 
 NUMBERS = pa.schema([("a", pa.int64())])

@@ -136,7 +136,7 @@ def test_sources_keep_the_order_of_their_declaration() -> None:
 
 
 def test_a_policy_object_works_too(engine: hg.Engine) -> None:
-    from headgate.scheduling.policies.round_robin import RoundRobin
+    from headgate.scheduling.aurora.round_robin import RoundRobin
     from headgate.scheduling.trains import Count
 
     app, found = hg.App("object"), []

@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.bench.haren import GOALS, QUICK, bursty
 from headgate.bench.haren_change import Answers, changes
 from headgate.bench.haren_load import Bursts, Chain, Watched, application, bursts, chains, measure
-from headgate.engines.sources.base import Chunk, Wait
+from headgate.connectors.source import Chunk, Wait
 
 
 def test_bursts_come_at_their_times_and_none_is_lost() -> None:

@@ -13,8 +13,9 @@ import headgate as hg
 from headgate.bench import BENCHES, locality_assumptions, locality_host, locality_machines
 from headgate.bench.locality_host import Case, Contest
 from headgate.bench.paired import CONFIDENCE, PAIRS, Paired, interleaved, outside
-from headgate.engines import memory_model, topology
 from headgate.engines.base import default_packet_rows
+from headgate.machine import host as topology
+from headgate.machine import memory_model
 from headgate.workloads import requests, tpcx_bb
 
 

@@ -14,7 +14,7 @@ from headgate.bench import others
 from headgate.bench.findings import Costs, Finding, Side, Sweep, mean_ratio, seconds_per_tuple
 from headgate.bench.ordered_boxes import KEYS, Stamps, simulated_latency, skewed
 from headgate.bench.ordered_shop import QUERIES, Paced, Shop
-from headgate.engines.sources.base import Chunk, Wait
+from headgate.connectors.source import Chunk, Wait
 from headgate.workloads.examples import load_example
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.bench.overload import Case, Spells, _all_worth, _grows, _results
-from headgate.engines.sources.base import Chunk, Wait
+from headgate.connectors.source import Chunk, Wait
 
 
 def test_rows_arrive_at_the_rate_of_their_spell() -> None:

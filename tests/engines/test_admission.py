@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import admission
-from headgate.engines.admission import Admission
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import SourceError
 from headgate.graph.network import Source as Node
+from headgate.runtime import admission
+from headgate.runtime.admission import Admission
 
 NUMBERS = pa.schema([("a", pa.int64())])
 

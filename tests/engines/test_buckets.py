@@ -11,10 +11,10 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import live_network
-from headgate.engines.runtime import Runtime
-from headgate.engines.sources.base import Wait
+from headgate.connectors.source import Wait
 from headgate.errors import PipelineError
+from headgate.runtime import network as live_network
+from headgate.runtime.core import Runtime
 from headgate.scheduling.interface import Call
 from headgate.scheduling.trains import Count
 

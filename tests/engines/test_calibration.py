@@ -21,10 +21,10 @@ import headgate as hg
 from headgate import testing
 from headgate.bench import calibrating, operator_costs, yardstick
 from headgate.bench.yardstick import Yardstick
-from headgate.engines.calibration import Calibration, OperatorCost
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
 from headgate.graph.packet import Packet
+from headgate.machine.calibration import Calibration, OperatorCost
 
 MEMORY = hg.MemoryModel("here", {1: 0.0, 2: 1e-11, 3: 3e-11}, 1e-10, bandwidth=2e10, notes=('a "note"',))
 COSTS = {

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from headgate.engines import control
-from headgate.engines.control import Control, ControlError, NotRunning, call, running, socket_path
+from headgate.control import socket as control
+from headgate.control.socket import Control, ControlError, NotRunning, call, running, socket_path
 from headgate.errors import PipelineError
 
 OWNER = """
 import sys
-from headgate.engines.control import Control
+from headgate.control.socket import Control
 with Control(sys.argv[1], {}):
     print("open", flush=True)
     sys.stdin.read()

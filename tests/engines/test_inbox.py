@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.engines.inbox import Fifo, Inbox, Merge, coalesce
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.queues import Fifo, Inbox, Merge, coalesce
 
 SCHEMA = pa.schema([("serial", pa.int64()), ("arrow", pa.int64())])
 

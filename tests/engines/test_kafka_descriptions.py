@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.engines.sinks.json_encode import encode
-from headgate.engines.sources.json_decode import decode
-from headgate.engines.sources.kafka import RAW
-from headgate.engines.sources.kafka_offsets import BrokerUnreachable, KafkaOffsets, client_options
+from headgate.connectors.json_decode import decode
+from headgate.connectors.json_encode import encode
+from headgate.connectors.kafka import RAW
+from headgate.connectors.kafka_offsets import BrokerUnreachable, KafkaOffsets, client_options
 from headgate.errors import BadRow, PipelineError, SinkError, SourceError, UnknownColumn
 from headgate.workloads.processes import free_ports
 

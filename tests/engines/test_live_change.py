@@ -20,11 +20,11 @@ from test_policy_matrix import graphs
 
 import headgate as hg
 from headgate import testing
-from headgate.engines.meeting import Meeting
+from headgate.engines.threads.barrier import Meeting
+from headgate.scheduling.aurora.round_robin import RoundRobin
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.feature_table import BoxView
+from headgate.scheduling.haren.feature_table import BoxView
 from headgate.scheduling.interface import Decision, Event, Idle
-from headgate.scheduling.policies.round_robin import RoundRobin
 
 Rows = list[dict[str, Any]]
 NAMES = hg.policies.names()

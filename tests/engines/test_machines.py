@@ -14,15 +14,15 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import topology as machines
 from headgate.engines.base import default_packet_rows, half_of_l2
 from headgate.engines.threads import workers as threads_workers
 from headgate.errors import PipelineError
+from headgate.machine import host as machines
+from headgate.machine.topology import Cache, Node, Topology
+from headgate.machine.topology_format import spell, spell_cores
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Moved
-from headgate.scheduling.policies.last_in_pipeline import LastInPipeline
-from headgate.scheduling.topology import Cache, Node, Topology
-from headgate.scheduling.topology_format import spell, spell_cores
+from headgate.scheduling.ordered.last_in_pipeline import LastInPipeline
 
 
 class Tree:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.engines.meeting import Meeting
+from headgate.engines.threads.barrier import Meeting
 from headgate.scheduling.interface import Phase
 
 PATIENCE = 30.0

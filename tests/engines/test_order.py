@@ -21,8 +21,8 @@ from serial import serial
 
 import headgate as hg
 from headgate import testing
-from headgate.app import Stream
-from headgate.engines import admission
+from headgate.api import Stream
+from headgate.runtime import admission
 from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time

@@ -15,7 +15,7 @@ from serial import serial
 
 import headgate as hg
 from headgate import testing
-from headgate.scheduling.haren import FAVOUR, Haren
+from headgate.scheduling.haren.policy import FAVOUR, Haren
 
 Rows = list[dict[str, Any]]
 START = datetime(2024, 1, 1)

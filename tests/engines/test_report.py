@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import report as reports
-from headgate.engines.report import BoxCall, Latency, QueryReport, Trace
 from headgate.graph.packet import Marker
+from headgate.runtime import report as reports
+from headgate.runtime.report import BoxCall, Latency, QueryReport, Trace
 from headgate.workloads import aurora
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.scheduling.assignments import Workers
-from headgate.scheduling.feature_table import BoxView
+from headgate.scheduling.haren.assignments import Workers
+from headgate.scheduling.haren.feature_table import BoxView
 
 NUMBERS = pa.schema([("a", pa.int64())])
 Ends = Callable[[Callable[[], hg.Report]], hg.Report]

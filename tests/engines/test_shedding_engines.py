@@ -16,13 +16,13 @@ from test_order import UNSHRUNK, Recipe, Way, difference, policy, recipes, ways
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import admission
-from headgate.engines.shedding import Gate
 from headgate.errors import PipelineError
-from headgate.graph.dropping import RANDOM, SEMANTIC, Drop, Dropper, Recent, semantic
+from headgate.graph.drops import RANDOM, SEMANTIC, Drop, Dropper, Recent, semantic
 from headgate.graph.importance import Importance
 from headgate.graph.network import Box
 from headgate.graph.packet import Order, Packet
+from headgate.runtime import admission
+from headgate.runtime.shedding import Gate
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Event, Policy, Shed

@@ -10,8 +10,8 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines.report import BoxCall
 from headgate.errors import PipelineError
+from headgate.runtime.report import BoxCall
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import Count, Share, Time

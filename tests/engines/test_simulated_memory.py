@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.engines import memory_model
-from headgate.engines import topology as machines
-from headgate.engines.caches import Block, Contents
+from headgate.engines.simulated.memory import Block, Contents
 from headgate.errors import PipelineError
+from headgate.machine import host as machines
+from headgate.machine import memory_model
+from headgate.machine.topology import Topology
+from headgate.machine.topology_format import parse
 from headgate.scheduling.interface import Call, Decision, Plan, Wake
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.topology import Topology
-from headgate.scheduling.topology_format import parse
 from headgate.scheduling.trains import Count
 
 KB = 1024

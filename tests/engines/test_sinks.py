@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from headgate.engines.sinks import parquet as parquet_sink
-from headgate.engines.sinks import to_console, to_function, to_list, to_parquet
-from headgate.engines.sinks.console import ConsoleWriter
+from headgate.connectors import parquet as parquet_sink
+from headgate.connectors.console import ConsoleWriter, to_console
+from headgate.connectors.parquet import to_parquet
+from headgate.connectors.python import to_function, to_list
 from headgate.errors import SinkError
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])

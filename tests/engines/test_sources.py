@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engines.sources import Chunk, Reader, Wait, from_batches, from_files, from_rate
+from headgate.connectors.batches import from_batches
+from headgate.connectors.files import from_files
+from headgate.connectors.rate import from_rate
+from headgate.connectors.source import Chunk, Reader, Wait
 from headgate.errors import HeadgateError, SourceError
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=40)

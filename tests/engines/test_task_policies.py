@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import topology
+from headgate.machine import host as topology
 from headgate.scheduling.interface import Idle, Run, Spawned, Wake
 
 Run_ = Callable[[], hg.Report]

@@ -20,10 +20,10 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines.live_network import LiveNetwork
-from headgate.engines.runtime import QUEUE_PACKETS, Runtime
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
+from headgate.runtime.core import QUEUE_PACKETS, Runtime
+from headgate.runtime.network import LiveNetwork
 from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.graph.expressions import Expression, compile_expression
-from headgate.graph.expressions.types import spark_name
+from headgate.sql import Expression, compile_expression
+from headgate.sql.types import spark_name
 
 _D = decimal.Decimal
 _NAN, _INF = float("nan"), float("inf")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from expression_oracle import Oracle, table
 
-from headgate.graph.expressions import supported_functions
+from headgate.sql import supported_functions
 
 CASES: dict[str, list[str]] = {
     "arithmetic": [

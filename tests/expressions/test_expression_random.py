@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import BadRow
-from headgate.graph.expressions import compile_expression
+from headgate.sql import compile_expression
 
 
 @pytest.fixture(scope="module")

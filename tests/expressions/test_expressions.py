@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import BadRow, ExpressionError, TypeMismatch, UnknownColumn, UnsupportedFunction
-from headgate.graph.expressions import (
+from headgate.sql import (
     compile_aggregate,
     compile_expression,
     compile_ordering,

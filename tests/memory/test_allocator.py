@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.engines import topology as machines
 from headgate.errors import PipelineError
 from headgate.graph import arrays
+from headgate.machine import host as machines
 from headgate.memory import Allocator, allocator
 from headgate.memory.classes import LINE, SIZES, class_of
 from headgate.memory.local import Pool, SubAllocator

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import BadRow, OperatorError
 from headgate.graph.aggregates import Accumulators, evaluate
-from headgate.graph.expressions import compile_aggregate
+from headgate.sql import compile_aggregate
 
 SCHEMA = pa.schema(
     [

@@ -15,6 +15,7 @@ from typing import Any
 import choice_points
 from choice_points import Shared, Violation
 
+from headgate.machine.topology import Topology
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     Changed,
@@ -28,7 +29,6 @@ from headgate.scheduling.interface import (
     Wake,
 )
 from headgate.scheduling.tasks import TaskPolicy
-from headgate.scheduling.topology import Topology
 
 choice_points.HIDDEN.add(__name__)
 Visit = tuple[bool, int | None, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""The atomics of ``headgate.engines.ordered`` as shared objects, and the structures built on them.
+"""The atomics of ``headgate.runtime.ordered`` as shared objects, and the structures built on them.
 
 ``load`` runs the source of a module with these classes in the place of the real ones, so the structures that
 are tested are the real code, or a mutant of it: the same with some lines replaced.  Only ``for`` loops are
@@ -18,7 +18,7 @@ from unittest import mock
 import choice_points
 from choice_points import Shared, Violation
 
-from headgate.engines.ordered import atomics
+from headgate.runtime.ordered import atomics
 
 T = TypeVar("T")
 choice_points.HIDDEN.add(__name__)

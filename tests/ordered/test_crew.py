@@ -16,8 +16,8 @@ from choice_points import Setup, Violation, Worker
 from instrumented import Lock, Semaphore
 from random_interleavings import search
 
-from headgate.engines import attended
-from headgate.engines.attended import Crew
+from headgate.engines import realtime as attended
+from headgate.engines.realtime import Crew
 from headgate.scheduling.interface import ANYONE, Plan
 
 MOST_THREADS = 8

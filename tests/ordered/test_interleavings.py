@@ -20,9 +20,9 @@ from instrumented import ATOMICS, load
 from interleavings import explore
 from random_interleavings import replay, search
 
-from headgate.engines.ordered import atomics
-from headgate.engines.ordered import partitioning as partitioning_module
-from headgate.engines.ordered import reordering as reordering_module
+from headgate.runtime.ordered import atomics
+from headgate.runtime.ordered import partitioning as partitioning_module
+from headgate.runtime.ordered import reordering as reordering_module
 
 BUCKETS = [0, 1, 0, 0, 1]
 """Of five tuples."""

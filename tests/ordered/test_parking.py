@@ -15,13 +15,13 @@ from desk import Desk, State
 from instrumented import Cell, Counter, Lock, Semaphore, load
 from interleavings import explore
 
+from headgate.machine.topology import Node, Topology
 from headgate.scheduling import policies, states
+from headgate.scheduling.bobox.policy import Bobox
 from headgate.scheduling.interface import Event, Finished
+from headgate.scheduling.las.policy import Las
 from headgate.scheduling.parking import Parking
-from headgate.scheduling.policies.bobox import Bobox
-from headgate.scheduling.policies.las import Las
 from headgate.scheduling.tasks import TaskPolicy, WaitingTask
-from headgate.scheduling.topology import Node, Topology
 
 # --- parking ------------------------------------------------------------------------------------------
 

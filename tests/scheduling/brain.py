@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headgate.machine.topology import Topology
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     ANYONE,
@@ -21,7 +22,6 @@ from headgate.scheduling.interface import (
     Timer,
     Wake,
 )
-from headgate.scheduling.topology import Topology
 
 
 def entry(

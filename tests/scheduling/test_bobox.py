@@ -9,10 +9,10 @@ import pytest
 from brain import Brain, entry
 
 from headgate.errors import PipelineError
+from headgate.machine.topology import GIB, Cache, Node, Topology, flat
 from headgate.scheduling import policies
+from headgate.scheduling.bobox.policy import Bobox, BoboxBaseline
 from headgate.scheduling.interface import ANYONE, QueueState, SetPacketRows, Spawned, Wake
-from headgate.scheduling.policies.bobox import Bobox, BoboxBaseline
-from headgate.scheduling.topology import GIB, Cache, Node, Topology, flat
 from headgate.testing import play
 
 TWO_NODES = Topology(

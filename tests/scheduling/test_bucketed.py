@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.errors import PipelineError
+from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
+from headgate.scheduling.aurora.priority import OLDEST_EVERY
+from headgate.scheduling.aurora.utility_space import UtilitySpace, pieces
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     Changed,
@@ -22,9 +25,6 @@ from headgate.scheduling.interface import (
     Spawned,
     Started,
 )
-from headgate.scheduling.policies.bucketed import BucketedPriorityTuple
-from headgate.scheduling.policies.priority import OLDEST_EVERY
-from headgate.scheduling.utility_space import UtilitySpace, pieces
 from headgate.testing import play
 
 EXACT = 64.0

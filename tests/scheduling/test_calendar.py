@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.scheduling.calendar import CalendarQueue
+from headgate.scheduling.aurora.calendar import CalendarQueue
 
 TIMES = st.one_of(
     st.floats(-1e9, 1e9),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.scheduling import priorities  # noqa: F401 - defines the features
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.feature_table import FeatureTable
+from headgate.scheduling.haren import priorities  # noqa: F401
+from headgate.scheduling.haren.feature_table import FeatureTable
 
 
 def entry(

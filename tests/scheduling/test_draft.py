@@ -13,9 +13,10 @@ from test_haren import Stage, everyone_to
 
 import headgate as hg
 from headgate.errors import PipelineError
-from headgate.scheduling import features, policies
+from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.haren import Haren
+from headgate.scheduling.haren import features
+from headgate.scheduling.haren.policy import Haren
 from headgate.scheduling.interface import (
     Changed,
     Finished,

@@ -11,11 +11,11 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines import topology as machines
 from headgate.errors import PipelineError
-from headgate.scheduling import features
+from headgate.machine import host as machines
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.feature_table import BoxView, FeatureTable
+from headgate.scheduling.haren import features
+from headgate.scheduling.haren.feature_table import BoxView, FeatureTable
 from headgate.scheduling.interface import Event, Finished, QueueState, Spawned, Started
 
 

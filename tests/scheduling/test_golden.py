@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.engines.report import Report
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Finished
 from headgate.testing import Recorder
 

@@ -16,7 +16,7 @@ import headgate as hg
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.haren import FAVOUR, FIRST, Haren
+from headgate.scheduling.haren.policy import FAVOUR, FIRST, Haren
 from headgate.scheduling.interface import (
     Call,
     Event,
@@ -437,7 +437,7 @@ def test_priorities_that_cannot_be_compared_are_told() -> None:
 
 
 def test_a_feature_that_fails_is_named(request: pytest.FixtureRequest) -> None:
-    from headgate.scheduling import features
+    from headgate.scheduling.haren import features
 
     request.addfinalizer(lambda: features._FEATURES.pop("brittle"))
     hg.feature(name="brittle")(lambda box: 1 / (10 - box.queue_length))

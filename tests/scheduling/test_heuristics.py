@@ -24,7 +24,7 @@ from headgate.scheduling.interface import (
     Timer,
     Wake,
 )
-from headgate.scheduling.policies.ordered import CurrentThroughput, EstimatedTime, QueueSizeThrottling
+from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.trains import Time
 from headgate.testing import play
 

@@ -7,9 +7,9 @@ from itertools import permutations
 import pytest
 from brain import Brain, entry
 
+from headgate.machine.topology import Cache, Node, Topology
 from headgate.scheduling.interface import Changed, Moved, QueueState, Spawned
-from headgate.scheduling.policies.las import Las, Nls
-from headgate.scheduling.topology import Cache, Node, Topology
+from headgate.scheduling.las.policy import Las, Nls
 
 MACHINE = Topology(
     "three-nodes",

@@ -12,15 +12,16 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines.live import LiveBox
 from headgate.engines.simulated.costs import Costs
 from headgate.engines.simulated.run import SimulatedRun
 from headgate.errors import PipelineError
-from headgate.scheduling import packet_size, policies
+from headgate.runtime.boxes import LiveBox
+from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.climbing import Climber
 from headgate.scheduling.interface import Decision, Finished, QueueState, SetPacketRows, Started, Timer
-from headgate.scheduling.packet_size import DOUBLINGS, HALVINGS, WARM_UP, PacketTuner, _Trial
+from headgate.scheduling.tuning import packet_size
+from headgate.scheduling.tuning.climbing import Climber
+from headgate.scheduling.tuning.packet_size import DOUBLINGS, HALVINGS, WARM_UP, PacketTuner, _Trial
 
 # --- climbing -------------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ import pytest
 
 import headgate as hg
 from headgate import testing
+from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
+from headgate.scheduling.aurora.priority import OLDEST_EVERY, PriorityTuple
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Event, Finished, Idle, QueueState, Run, Spawned, Started
-from headgate.scheduling.policies.bucketed import BucketedPriorityTuple
-from headgate.scheduling.policies.priority import OLDEST_EVERY, PriorityTuple
 from headgate.scheduling.trains import WHOLE_QUEUE, Share
 from headgate.testing import play
 

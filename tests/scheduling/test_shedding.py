@@ -9,6 +9,8 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.errors import PipelineError
+from headgate.scheduling.aurora.monitor import Monitor
+from headgate.scheduling.aurora.shedding import FILL, MOST, Shedding
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     Arrived,
@@ -26,8 +28,6 @@ from headgate.scheduling.interface import (
     Started,
     Timer,
 )
-from headgate.scheduling.monitor import Monitor
-from headgate.scheduling.shedding import FILL, MOST, Shedding
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])

@@ -15,6 +15,7 @@ import pytest
 
 import headgate as hg
 from headgate.scheduling import policies
+from headgate.scheduling.aurora.priority import OLDEST_EVERY
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import (
     Changed,
@@ -27,7 +28,6 @@ from headgate.scheduling.interface import (
     Spawned,
     Started,
 )
-from headgate.scheduling.policies.priority import OLDEST_EVERY
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])

@@ -8,10 +8,10 @@ import pytest
 import headgate as hg
 from headgate.errors import PipelineError
 from headgate.graph.qos import QoS
+from headgate.scheduling.aurora.application import AutoTraversal
+from headgate.scheduling.aurora.traversals import mean_latency, min_cost, min_latency
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import Idle, QueueState, Run, Spawned
-from headgate.scheduling.policies.application import AutoTraversal
-from headgate.scheduling.traversals import mean_latency, min_cost, min_latency
 from headgate.testing import play
 
 TIGHT, LOOSE = QoS([(0, 1), (1, 1), (2, 0)]), QoS([(0, 1), (50, 1), (60, 0)])

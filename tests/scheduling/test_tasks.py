@@ -10,13 +10,13 @@ from brain import Brain, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.machine.topology import Cache, Node, Topology, flat
 from headgate.scheduling import policies
+from headgate.scheduling.bobox.policy import Bobox
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import Changed, Idle, QueueState, Run
-from headgate.scheduling.policies.bobox import Bobox
-from headgate.scheduling.policies.las import Las
+from headgate.scheduling.las.policy import Las
 from headgate.scheduling.tasks import CountedTasks, TaskPolicy
-from headgate.scheduling.topology import Cache, Node, Topology, flat
 
 NAMES = ["bobox", "bobox_baseline", "las", "nls"]
 

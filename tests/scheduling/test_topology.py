@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.engines import topology as machines
 from headgate.errors import PipelineError
-from headgate.scheduling.topology import Cache, Node, Topology, flat
-from headgate.scheduling.topology_format import parse, spell
+from headgate.machine import host as machines
+from headgate.machine.topology import Cache, Node, Topology, flat
+from headgate.machine.topology_format import parse, spell
 
 # --- the papers' machines -------------------------------------------------------------------------------
 

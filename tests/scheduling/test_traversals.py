@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from headgate.scheduling.aurora.traversals import memory_freed, min_cost, min_latency, min_memory
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import Call, Idle, QueueState, Run, Spawned
 from headgate.scheduling.trains import WHOLE_QUEUE
-from headgate.scheduling.traversals import memory_freed, min_cost, min_latency, min_memory
 from headgate.testing import play
 
 FEEDS = {"b2": "b1", "b6": "b1", "b4": "b2", "b3": "b2", "b5": "b3"}

@@ -9,7 +9,7 @@ import pytest
 
 import headgate as hg
 from headgate.errors import PipelineError
-from headgate.scheduling.climbing import Climber
+from headgate.scheduling.tuning.climbing import Climber
 
 CALM, STORM = 60.0, 120.0
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.engines.spark import storage
+from headgate.checkpoint import storage
 
 ORDERS = pa.schema([("user", pa.int64()), ("amount", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.engines.spark import engine, jobs, log, planner, sinks, storage
+from headgate.checkpoint import log, storage
+from headgate.engines.spark import engine, jobs, planner, sinks
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count

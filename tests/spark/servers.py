@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.engines.packages import spark_home
+from headgate.connectors.maven import spark_home
 from headgate.workloads.broker import Broker
 from headgate.workloads.processes import Installation, Server, ServerError, free_ports
 

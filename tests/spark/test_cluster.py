@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from servers import HOST, LOCAL, Cluster
 
-from headgate.engines.packages import spark_home
+from headgate.connectors.maven import spark_home
 
 pytestmark = pytest.mark.xdist_group("servers")
 APP = """

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.engines.control import call
-from headgate.engines.report import Report
+from headgate.control.socket import call
 from headgate.engines.spark import engine as engines
 from headgate.engines.spark.history import HistoryError, ask
+from headgate.runtime.report import Report
 
 pytestmark = pytest.mark.xdist_group("spark")
 

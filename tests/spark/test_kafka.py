@@ -16,8 +16,8 @@ from apart import Apart, apart
 from servers import Broker
 
 import headgate as hg
-from headgate.engines.report import Report
 from headgate.errors import RunError
+from headgate.runtime.report import Report
 from headgate.workloads.processes import free_ports
 
 pytestmark = pytest.mark.xdist_group("servers")
@@ -210,8 +210,8 @@ def test_offsets_that_go_before_they_are_read_are_named(broker: Broker, driver: 
 
 
 def without_broker(servers: str) -> tuple[str | None, int]:
-    from headgate.engines.sources.kafka import KafkaSource
-    from headgate.engines.sources.kafka_offsets import KafkaOffsets
+    from headgate.connectors.kafka import KafkaSource
+    from headgate.connectors.kafka_offsets import KafkaOffsets
     from headgate.engines.spark import kafka
 
     asked, patience = KafkaSource.offsets, kafka.PATIENCE_AT_START

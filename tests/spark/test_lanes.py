@@ -13,7 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.engines.spark.jobs import Jobs
-from headgate.engines.spark.work import WorkOrder
+from headgate.engines.spark.messages import WorkOrder
 
 pytestmark = pytest.mark.xdist_group("spark")
 SPARK = "headgate.engines.spark"

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.engines.admission import Admission
-from headgate.engines.spark import log as logs
-from headgate.engines.spark.log import Log, decode, encode
-from headgate.engines.spark.nodes import Nodes
-from headgate.engines.spark.offsets import Admitted, Extent, Offsets
-from headgate.engines.spark.position import Position, QueueFile
-from headgate.engines.spark.storage import Storage
+from headgate.checkpoint import log as logs
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.log import Log, decode, encode
+from headgate.checkpoint.offsets import Admitted, Extent, Offsets
+from headgate.checkpoint.position import Position, QueueFile
+from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
+from headgate.runtime.admission import Admission
 
 SIZES = st.lists(st.integers(0, 5000), min_size=1, max_size=4)
 
@@ -288,7 +288,7 @@ def test_of_many_threads_one_creates_a_name(tmp_path: Path) -> None:
 def test_of_two_processes_one_creates_a_name(tmp_path: Path) -> None:
     code = """
 import sys
-from headgate.engines.spark.storage import Storage
+from headgate.checkpoint.storage import Storage
 storage = Storage(sys.argv[1], durable=False)
 print(*[number for number in range(300) if storage.create(f"log/{number}", sys.argv[2].encode())])
 """

@@ -18,8 +18,9 @@ from checkpoints import Crash, Rows, crashing, full_disk, put_file, read, result
 from killed_driver import QUICK, Trains
 
 import headgate as hg
+from headgate.checkpoint import log
 from headgate.engines.spark import engine as spark_engine
-from headgate.engines.spark import log, planner
+from headgate.engines.spark import planner
 from headgate.errors import RunError
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -381,7 +382,7 @@ def test_state_that_is_not_there_any_more_is_noticed(tmp_path: Path, how: str) -
 
     # A worker that still has the state in memory would not even look.
     def forget_states(batches: Any) -> Any:
-        from headgate.engines.spark import states
+        from headgate.checkpoint import state_store as states
 
         states._cache.clear()
         yield from batches

@@ -15,9 +15,9 @@ import pytest
 from servers import Broker, Cluster, ConnectServer, drive
 
 import headgate as hg
-from headgate.engines.packages import PackageError, jars
-from headgate.engines.sources import KafkaSource
-from headgate.engines.sources.kafka_offsets import BrokerUnreachable
+from headgate.connectors.kafka import KafkaSource
+from headgate.connectors.kafka_offsets import BrokerUnreachable
+from headgate.connectors.maven import PackageError, jars
 from headgate.errors import SourceError
 from headgate.workloads.processes import Server, ServerError
 

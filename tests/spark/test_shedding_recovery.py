@@ -11,9 +11,9 @@ from checkpoints import Crash, Rows, crashing, put_file
 from killed_driver import QUICK, Trains
 
 import headgate as hg
-from headgate.engines.spark.log import Log
-from headgate.engines.spark.nodes import Nodes
-from headgate.engines.spark.storage import storage
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.log import Log
+from headgate.checkpoint.storage import storage
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Shed
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.engines.report import Report
+from headgate.runtime.report import Report
 
 pytestmark = pytest.mark.xdist_group("spark")
 ROWS, RATE = 2_000, 20_000

@@ -12,7 +12,7 @@ import pytest
 from apart import Apart, apart
 
 import headgate as hg
-from headgate.engines.report import Report
+from headgate.runtime.report import Report
 
 pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.result import Result
-from headgate.engines.sinks import to_function
+from headgate.connectors.python import to_function
 from headgate.engines.threads import Threads
 from headgate.memory import Allocator
 from headgate.memory.classes import SIZES

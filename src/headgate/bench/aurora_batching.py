@@ -22,8 +22,8 @@ from headgate.bench.aurora_runs import (
     simulate,
 )
 from headgate.bench.findings import SIMULATED, THREADS, Finding, Side
-from headgate.engines.report import Report
-from headgate.scheduling.policies.round_robin import RoundRobin
+from headgate.runtime.report import Report
+from headgate.scheduling.aurora.round_robin import RoundRobin
 from headgate.scheduling.trains import Share
 from headgate.workloads import aurora
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from headgate.bench.aurora_runs import Curves, Timed, finding, mean_qos, measured, run_on, simulate
 from headgate.bench.findings import SIMULATED, THREADS, Finding, Side
-from headgate.engines.report import Report
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads import aurora

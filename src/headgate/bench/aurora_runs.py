@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.findings import THREADS, Finding, Side, checked
-from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
-from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Changed, Decision, Event, Finished, Idle, Policy, Spawned, Started
+from headgate.scheduling.wrapper import Around
 
 COST = (1e-4, 1e-3)
 """Seconds per tuple, as in the paper."""

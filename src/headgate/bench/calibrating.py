@@ -15,17 +15,17 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.operator_costs import OperatorCalls, cost, inputs
 from headgate.bench.yardstick import Yardstick, on_one_core
-from headgate.engines import topology as machines
-from headgate.engines.calibration import Calibration
-from headgate.engines.memory_model import MemoryModel
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.engines.threads import Threads
 from headgate.graph.network import Network
-from headgate.scheduling.topology import MIB, Topology
+from headgate.machine import host as machines
+from headgate.machine.calibration import Calibration
+from headgate.machine.memory_model import MemoryModel
+from headgate.machine.topology import MIB, Topology
 
 Tell = Callable[[str, float], None]
 """Called with what is measured now, and how far it is, from 0 to 1."""

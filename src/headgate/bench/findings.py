@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from headgate.bench.result import Result
-from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
+from headgate.runtime.report import Report
 
 THREADS, SIMULATED = "threads", "simulated"
 WORKERS = {THREADS: (1, 2), SIMULATED: (1, 2, 4, 8, 16)}

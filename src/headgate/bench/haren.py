@@ -17,9 +17,9 @@ from headgate.bench.haren_change import changes
 from headgate.bench.haren_load import Chain, Measured, application, bursts, chains, measure
 from headgate.bench.result import Result
 from headgate.engines.base import Engine
-from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 
 Load = tuple[Chain, Sequence[float], int]

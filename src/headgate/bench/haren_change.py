@@ -9,15 +9,15 @@ from itertools import cycle
 import pyarrow as pa
 from rich.console import Console
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.haren_load import Chain, chains
 from headgate.bench.result import Result
-from headgate.engines.change import Change
-from headgate.engines.report import Report
+from headgate.connectors.python import to_function
+from headgate.connectors.rate import from_rate
 from headgate.engines.simulated import Simulated
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_rate
 from headgate.engines.threads import Threads
+from headgate.runtime.change import Change
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 
 EVERY = 0.1

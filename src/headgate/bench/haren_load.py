@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headgate.app import App
+from headgate.api import App
+from headgate.connectors.python import to_function
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.engines.base import Engine
-from headgate.engines.report import Report
-from headgate.engines.sinks import to_function
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
-from headgate.scheduling.around import Around
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Event, Finished, Policy, Rescheduled, Started
+from headgate.scheduling.wrapper import Around
 
 VALUE = pa.schema([("a", pa.int64())])
 

@@ -13,8 +13,9 @@ from headgate.bench.findings import ALIKE
 from headgate.bench.locality_host import MANY
 from headgate.bench.locality_machines import LAS_PAPER, NUMA, SMP, TIMES, Case, Sizes
 from headgate.bench.result import Result
-from headgate.engines import memory_model, topology
-from headgate.engines.memory_model import MemoryModel
+from headgate.machine import host as topology
+from headgate.machine import memory_model
+from headgate.machine.memory_model import MemoryModel
 
 SMALL = 64
 """kB of packets with which a single request gains on the E5310: with half of L2 both wait for memory."""

@@ -11,17 +11,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.findings import checked
 from headgate.bench.paired import Paired, interleaved
 from headgate.bench.result import Result
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.engines.base import default_packet_rows
-from headgate.engines.report import Report
-from headgate.engines.sinks.memory import to_function
-from headgate.engines.sources.batches import from_batches
 from headgate.engines.threads import Threads
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
-from headgate.scheduling.packet_size import PacketTuner
+from headgate.scheduling.tuning.packet_size import PacketTuner
 from headgate.workloads import requests
 
 MANY = 16

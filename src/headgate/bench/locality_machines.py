@@ -14,13 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.findings import ALIKE, checked
 from headgate.bench.locality_host import MANY
 from headgate.bench.result import Result
-from headgate.engines import memory_model, topology
-from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
+from headgate.machine import host as topology
+from headgate.machine import memory_model
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads import requests

@@ -23,7 +23,7 @@ from headgate.workloads import tpcx_bb
 
 _CHILD = """
 import json, resource, sys
-from headgate.engines.sinks import to_function
+from headgate.connectors.python import to_function
 from headgate.engines.threads import Threads
 from headgate.workloads.examples import load_example
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.bench.yardstick import Yardstick
+from headgate.connectors.source import Wait
 from headgate.engines.base import default_packet_rows
-from headgate.engines.calibration import OperatorCost, keys_of
-from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Box, Network, Source
 from headgate.graph.packet import Order, Packet, empty_batch
+from headgate.machine.calibration import OperatorCost, keys_of
 
 Floats = npt.NDArray[np.float64]
 Call = tuple[tuple[float, ...], float]

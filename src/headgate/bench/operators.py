@@ -19,11 +19,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from headgate.app import App, Stream
+from headgate.api import App, Stream
 from headgate.bench.ordered_shop import QUERIES, Shop
 from headgate.bench.result import Result
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Order, Packet

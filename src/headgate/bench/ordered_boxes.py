@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.findings import (
     SIMULATED,
     THREADS,
@@ -28,13 +28,13 @@ from headgate.bench.findings import (
     mean_ratio,
     on_both,
 )
-from headgate.engines.report import Report
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.engines.simulated.engine import Simulated
 from headgate.engines.simulated.run import SimulatedRun
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
 from headgate.engines.threads import Threads
 from headgate.graph.operators.universal import busy
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 
 KEYS = 10_000

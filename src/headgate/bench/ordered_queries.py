@@ -31,9 +31,9 @@ from headgate.bench.findings import (
 )
 from headgate.bench.ordered_shop import QUERIES, Shop
 from headgate.engines.base import Engine
-from headgate.engines.report import Report
 from headgate.engines.threads import Threads
 from headgate.graph.operator import Kind
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 
 HEURISTICS = ("ct", "lp", "et", "qst")

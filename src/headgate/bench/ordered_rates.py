@@ -20,8 +20,8 @@ from headgate.bench.ordered_queries import run
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.result import Result
 from headgate.engines.base import default_packet_rows
-from headgate.engines.report import Latency
 from headgate.engines.threads import Threads
+from headgate.runtime.report import Latency
 
 POLICIES = ("ct", "lp")
 OFFERED = 0.8

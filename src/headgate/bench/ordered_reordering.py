@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from rich.console import Console
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.findings import (
     BETTER,
     SIMULATED,
@@ -26,12 +26,12 @@ from headgate.bench.findings import (
     seconds_per_tuple,
 )
 from headgate.bench.ordered_boxes import COST, Sizes, ignore, keys_of
-from headgate.engines.report import Report
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.engines.threads import Threads
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.policies.ordered import CurrentThroughput
+from headgate.scheduling.ordered.heuristics import CurrentThroughput
 
 REORDERS = ("nonblocking", "lock")
 LIGHT = 20e-6

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.app import App
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
-from headgate.engines.sources.base import Chunk, Cutter, Reader, Source, Wait
+from headgate.api import App
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
+from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
 from headgate.graph.schema import normalise, normalise_batch
 from headgate.workloads import tpcx_bb
 from headgate.workloads.examples import load_example

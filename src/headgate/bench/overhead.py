@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench import others
 from headgate.bench.result import Result
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
 from headgate.engines.base import default_packet_rows
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
 from headgate.engines.threads import Threads
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])

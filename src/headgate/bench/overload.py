@@ -21,14 +21,14 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.result import Result
-from headgate.engines.report import QueryReport, Report
-from headgate.engines.sinks import to_function
-from headgate.engines.sources import from_batches
-from headgate.engines.sources.base import Chunk, Reader, Source, Wait
+from headgate.connectors.batches import from_batches
+from headgate.connectors.python import to_function
+from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.engines.threads import Threads
 from headgate.graph.qos import QoS
+from headgate.runtime.report import QueryReport, Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 

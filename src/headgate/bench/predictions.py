@@ -21,10 +21,10 @@ from headgate.bench.operator_costs import SAMPLE
 from headgate.bench.ordered_shop import QUERIES, Shop
 from headgate.bench.yardstick import Yardstick
 from headgate.engines.base import default_packet_rows
-from headgate.engines.calibration import Calibration
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
 from headgate.graph.network import Network
+from headgate.machine.calibration import Calibration
 
 REFERENCE = "q4"
 POLICY = "mc"

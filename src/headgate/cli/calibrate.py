@@ -12,15 +12,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.app.loading import load_app
+from headgate.api.loading import load_app
 from headgate.bench import predictions
 from headgate.bench.calibrating import Tell, calibrate
 from headgate.bench.ordered_shop import Shop
 from headgate.bench.yardstick import Yardstick
 from headgate.cli.display import console
 from headgate.engines.base import default_packet_rows
-from headgate.engines.calibration import Calibration
 from headgate.errors import PipelineError
+from headgate.machine.calibration import Calibration
 
 calibration = typer.Typer()
 

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.cli.display import console, seconds
-from headgate.engines.control import NotRunning, call
-from headgate.engines.letters import json_value
+from headgate.control.socket import NotRunning, call
 from headgate.errors import PipelineError, SourceError
+from headgate.runtime.dead_letters import json_value
 
 SHOWN = 100
 """Rows of an answer that are shown as a table."""

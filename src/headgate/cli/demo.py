@@ -16,18 +16,19 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from headgate.app import App
+from headgate.api import App
 from headgate.bench.latencies import Measurement
 from headgate.bench.spark_many import structured_shop
 from headgate.cli.display import console, errors, summary
 from headgate.cli.display import seconds as duration
+from headgate.connectors.json_encode import encode
+from headgate.connectors.kafka import from_kafka
+from headgate.connectors.python import to_function
+from headgate.connectors.rate import RateSource, from_rate
+from headgate.connectors.source import Source
 from headgate.engines.base import Engine, Progress
-from headgate.engines.report import QueryReport, Report
-from headgate.engines.sinks import to_function
-from headgate.engines.sinks.json_encode import encode
-from headgate.engines.sources import Source, from_kafka, from_rate
-from headgate.engines.sources.rate import RateSource
 from headgate.graph.qos import QoS
+from headgate.runtime.report import QueryReport, Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.workloads.broker import Broker

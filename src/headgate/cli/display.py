@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.engines.base import Progress
-from headgate.engines.report import Report
+from headgate.runtime.report import Report
 
 console = Console()
 errors = Console(stderr=True)

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headgate.scheduling.topology import Cache, Topology
-from headgate.scheduling.topology_format import spell_cores, spell_size
+from headgate.machine.topology import Cache, Topology
+from headgate.machine.topology_format import spell_cores, spell_size
 
 
 def draw(topology: Topology) -> RenderableType:

@@ -13,8 +13,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from headgate.app import App
-from headgate.app.loading import load_app
+from headgate.api import App
+from headgate.api.loading import load_app
 from headgate.bench import BENCHES, run_benches
 from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
@@ -22,16 +22,16 @@ from headgate.cli.control import register
 from headgate.cli.display import console, details, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
-from headgate.engines import topology as machines
 from headgate.engines.base import Engine, Until
-from headgate.engines.report import Report
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError, PipelineError
+from headgate.machine import host as machines
+from headgate.machine.topology_format import spell
+from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.topology_format import spell
 
 cli = typer.Typer(
     name="headgate",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.engines.change import Line
-from headgate.engines.report import Report
-from headgate.engines.topology import host
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
+from headgate.machine.host import host
+from headgate.runtime.change import Line
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.packet_size import PacketTuner
+from headgate.scheduling.tuning.packet_size import PacketTuner
 
 Progress = Callable[[Report], None]
 Until = str | float | None

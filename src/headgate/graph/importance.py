@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import ExpressionError, HeadgateError, PipelineError
-from headgate.graph.expressions import Expression, compile_expression
 from headgate.graph.network import Box, Network, Port, boxes_before
+from headgate.sql import Expression, compile_expression
 
 Floats = npt.NDArray[np.float64]
 

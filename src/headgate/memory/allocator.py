@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.engines.topology import current_core
+from headgate.machine.host import current_core
+from headgate.machine.topology import Topology, flat
 from headgate.memory.classes import class_of
 from headgate.memory.local import Array, Pool
 from headgate.memory.statistics import Statistics
 from headgate.memory.superblocks import SUPERBLOCK, SuperblockAllocator
-from headgate.scheduling.topology import Topology, flat
 
 
 class Allocator:

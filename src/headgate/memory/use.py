@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from headgate.graph import arrays
+from headgate.machine.topology import Topology
 from headgate.memory.allocator import Allocator
 from headgate.memory.statistics import Statistics
-from headgate.scheduling.topology import Topology
 
 DEFAULT = "default"
 LOCAL = "local"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headgate.machine.topology import Topology
 from headgate.scheduling.interface import Changed, Event, Finished, Idle, Moved, QueueState, Spawned, Started
-from headgate.scheduling.topology import Topology
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headgate.machine.topology import Topology, flat
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import (
     Call,
@@ -34,7 +35,6 @@ from headgate.scheduling.interface import (
     Wake,
 )
 from headgate.scheduling.parking import Parking
-from headgate.scheduling.topology import Topology, flat
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 

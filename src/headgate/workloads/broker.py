@@ -12,8 +12,8 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.engines.packages import jars, java
-from headgate.engines.sources.kafka_offsets import QUIET, client_options
+from headgate.connectors.kafka_offsets import QUIET, client_options
+from headgate.connectors.maven import jars, java
 from headgate.workloads.processes import Installation, Server, ServerError, free_ports
 
 _START_SECONDS = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from headgate.app.loading import load_file
+from headgate.api.loading import load_file
 from headgate.errors import PipelineError
 
 _PLACES = (

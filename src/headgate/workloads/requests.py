@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.app import Stream
-from headgate.engines.sinks.base import Sink
+from headgate.api import Stream
+from headgate.connectors.sink import Sink
 from headgate.errors import PipelineError, nearest
 from headgate.workloads.examples import load_example
 

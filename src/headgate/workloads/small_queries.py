@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.app.streams import Stream
+from headgate.api.streams import Stream
 from headgate.graph.qos import QoS
 from headgate.graph.windows import Window, session, sliding, tumbling
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.engines.calibration import Calibration, OperatorCost, keys_of
-from headgate.engines.live import LiveBox, Work
+from headgate.machine.calibration import Calibration, OperatorCost, keys_of
+from headgate.runtime.boxes import LiveBox, Work
 
 
 class Costs:

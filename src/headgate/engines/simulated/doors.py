@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.engines.live import Unit, Work
-from headgate.engines.ordered.reordering import Reorder
+from headgate.runtime.boxes import Unit, Work
+from headgate.runtime.ordered.reordering import Reorder
 
 if TYPE_CHECKING:
     from headgate.engines.simulated.run import SimulatedRun

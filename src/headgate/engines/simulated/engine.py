@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headgate.engines import memory_model
-from headgate.engines import topology as machines
 from headgate.engines.base import (
     Engine,
     Progress,
@@ -18,18 +16,20 @@ from headgate.engines.base import (
     check_packet_rows,
     check_scheme,
 )
-from headgate.engines.calibration import Calibration
-from headgate.engines.change import Line
-from headgate.engines.memory_model import MemoryModel
-from headgate.engines.ordered import reordering
-from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
-from headgate.engines.report import Report
 from headgate.engines.simulated.costs import Costs
 from headgate.engines.simulated.run import SimulatedRun
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
+from headgate.machine import host as machines
+from headgate.machine import memory_model
+from headgate.machine.calibration import Calibration
+from headgate.machine.memory_model import MemoryModel
+from headgate.machine.topology import Topology
+from headgate.runtime.change import Line
+from headgate.runtime.ordered import reordering
+from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.topology import Topology
 
 
 class Simulated(Engine):

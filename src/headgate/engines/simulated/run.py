@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from headgate.connectors.source import Wait
 from headgate.engines.base import (
     Progress,
     Until,
@@ -24,20 +25,19 @@ from headgate.engines.base import (
     refitted,
     refuse_history,
 )
-from headgate.engines.caches import Memory
-from headgate.engines.change import Change, Line
 from headgate.engines.clock import VirtualClock
-from headgate.engines.live import NO_TICKET, LiveOutput, Work
-from headgate.engines.report import Report
-from headgate.engines.runtime import Runtime
-from headgate.engines.scheduled import TimerKey
 from headgate.engines.simulated.doors import Doors
+from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.workers import Cores, Meetings
-from headgate.engines.sources.base import Wait
 from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
+from headgate.runtime.boxes import NO_TICKET, LiveOutput, Work
+from headgate.runtime.change import Change, Line
+from headgate.runtime.core import Runtime
+from headgate.runtime.policy_driver import TimerKey
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import ANYONE, Phase, Plan, Policy
 
 if TYPE_CHECKING:

@@ -12,28 +12,28 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.engines.attended import Attended
+from headgate.checkpoint.added_queries import first_serial, with_copies
+from headgate.checkpoint.compatibility import carry_over
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.log import Log
+from headgate.checkpoint.offsets import Extent
+from headgate.checkpoint.storage import Storage, storage
 from headgate.engines.base import Engine, Progress, Until, deadline
-from headgate.engines.change import SUCCEEDED, Change, Line
-from headgate.engines.joining import other_queries
-from headgate.engines.report import Report
+from headgate.engines.realtime import Attended
 from headgate.engines.spark import session as sessions
-from headgate.engines.spark.compatible import carry_over
-from headgate.engines.spark.handlers import handlers
+from headgate.engines.spark.commands import handlers
+from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.jobs import Jobs, warm_up
-from headgate.engines.spark.joining import first_serial, with_copies
-from headgate.engines.spark.log import Log
-from headgate.engines.spark.nodes import Nodes
-from headgate.engines.spark.offsets import Extent
 from headgate.engines.spark.runtime import SparkRuntime
 from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import publish, wrapped
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.storage import Storage, storage
-from headgate.engines.spark.ways import connectors, way_in, way_out
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network, Output
+from headgate.runtime.added_queries import other_queries
+from headgate.runtime.change import SUCCEEDED, Change, Line
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 
 CLEAN_EVERY = 50

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from headgate.engines.spark.lanes import GroupStage, ShardStage, SliceStage
-from headgate.engines.spark.offsets import Piece
+from headgate.checkpoint.offsets import Piece
+from headgate.checkpoint.storage import Storage
+from headgate.engines.spark.messages import TaskResult, WorkOrder
 from headgate.engines.spark.session import first_line, is_connect
+from headgate.engines.spark.shuffle import GroupStage, ShardStage, SliceStage
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.storage import Storage
 from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect, load_pipelines
-from headgate.engines.spark.work import TaskResult, WorkOrder
 from headgate.errors import HeadgateError, RunError
 
 REHEARSALS = 25

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.engines.letters import Letter
-from headgate.engines.sources.kafka import KafkaSource
-from headgate.engines.sources.kafka_offsets import BrokerUnreachable
-from headgate.engines.spark.following import PATIENCE, PATIENCE_AT_START, Watch
-from headgate.engines.spark.offsets import Extent, Piece
+from headgate.checkpoint.offsets import Extent, Piece
+from headgate.connectors.kafka import KafkaSource
+from headgate.connectors.kafka_offsets import BrokerUnreachable
+from headgate.engines.spark.messages import Packed
+from headgate.engines.spark.poller import PATIENCE, PATIENCE_AT_START, Watch
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.task import SCHEMA, row
-from headgate.engines.spark.work import Packed
 from headgate.errors import BadRow, HeadgateError, SourceError
 from headgate.graph.network import Source
 from headgate.graph.packet import Order, Packet
+from headgate.runtime.dead_letters import Letter
 
 EXTENT = 1 << 20
 """Offsets that are admitted at a time from a partition with a backlog."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headgate.engines.spark.nodes import Node, Nodes
-from headgate.engines.spark.work import Lanes
+from headgate.checkpoint.graph import Node, Nodes
+from headgate.engines.spark.messages import Lanes
 from headgate.graph.operator import Kind
 
 HEAVY = 1.2

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from headgate.engines.spark.dropping import Shedder
-from headgate.engines.spark.nodes import Node, Nodes
+from headgate.checkpoint.graph import Node, Nodes
+from headgate.checkpoint.position import Position
+from headgate.checkpoint.state_store import covers
+from headgate.engines.spark.cursors import Waiting
+from headgate.engines.spark.messages import Lanes, Member, WorkOrder
 from headgate.engines.spark.placement import ranges, share_out, share_queries
-from headgate.engines.spark.position import Position
-from headgate.engines.spark.states import covers
-from headgate.engines.spark.waiting import Waiting
-from headgate.engines.spark.work import Lanes, Member, WorkOrder
+from headgate.engines.spark.shedding import Shedder
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.engines.spark.offsets import Piece
+from headgate.checkpoint.offsets import Piece
 from headgate.engines.spark.sources import ARRIVAL
 from headgate.errors import SourceError
 from headgate.graph.packet import Order, Packet

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.engines.report import BoxCall, QueryReport, Report
-from headgate.engines.scheduled import Host, Scheduled
-from headgate.engines.shedding import report_shed
-from headgate.engines.spark.dropping import as_data, of_data
-from headgate.engines.spark.nodes import Nodes
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.position import Position
+from headgate.engines.spark.cursors import LiveNode, Step
+from headgate.engines.spark.messages import BoxCost, Member, TaskResult
 from headgate.engines.spark.planner import Planner
-from headgate.engines.spark.position import Position
-from headgate.engines.spark.waiting import LiveNode, Step
-from headgate.engines.spark.work import BoxCost, Member, TaskResult
-from headgate.graph.dropping import RANDOM
+from headgate.engines.spark.shedding import as_data, of_data
+from headgate.graph.drops import RANDOM
+from headgate.runtime.policy_driver import Host, Scheduled
+from headgate.runtime.report import BoxCall, QueryReport, Report
+from headgate.runtime.shedding import report_shed
 from headgate.scheduling.interface import (
     Arrived,
     Changed,

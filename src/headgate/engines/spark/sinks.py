@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.engines.sinks.base import Writer
-from headgate.engines.sinks.parquet import ParquetSink
-from headgate.engines.spark.work import Delivery, OutputPart
+from headgate.connectors.parquet import ParquetSink
+from headgate.connectors.sink import Writer
+from headgate.engines.spark.messages import Delivery, OutputPart
 from headgate.errors import SinkError
 from headgate.graph.durations import parse_duration
 from headgate.graph.network import Output

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.engines.sources import formats
-from headgate.engines.sources.base import Chunk, Wait
-from headgate.engines.sources.files import FileSource
-from headgate.engines.sources.rate import RateSource
-from headgate.engines.spark.offsets import Extent, Piece
-from headgate.engines.spark.storage import Storage
+from headgate.checkpoint.offsets import Extent, Piece
+from headgate.checkpoint.storage import Storage
+from headgate.connectors import formats
+from headgate.connectors.files import FileSource
+from headgate.connectors.rate import RateSource
+from headgate.connectors.source import Chunk, Wait
 from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 

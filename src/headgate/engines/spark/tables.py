@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from headgate.engines.sources.table import TableSource
-from headgate.engines.spark.following import PATIENCE, Watch
-from headgate.engines.spark.offsets import Extent, Piece
+from headgate.checkpoint.offsets import Extent, Piece
+from headgate.connectors.table import TableSource
+from headgate.engines.spark.messages import Packed
+from headgate.engines.spark.poller import PATIENCE, Watch
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.task import SCHEMA, row
-from headgate.engines.spark.work import Packed
 from headgate.errors import HeadgateError, SourceError
-from headgate.graph.expressions.types import spark_name
 from headgate.graph.network import Source
 from headgate.graph.packet import Order, Packet
 from headgate.graph.schema import normalise_batch
+from headgate.sql.types import spark_name
 
 EXTENT = 1 << 16
 """Rows that are admitted at a time: a step that needs some of them sorts them all."""

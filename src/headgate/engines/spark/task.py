@@ -20,15 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.engines import letters as dead
-from headgate.engines.spark import reading, states
-from headgate.engines.spark.nodes import Feed, Node, Nodes
-from headgate.engines.spark.position import QueueFile
-from headgate.engines.spark.work import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
+from headgate.checkpoint import state_store as states
+from headgate.checkpoint.graph import Feed, Node, Nodes
+from headgate.checkpoint.position import QueueFile
+from headgate.engines.spark import reading
+from headgate.engines.spark.messages import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
 from headgate.errors import BadRow, HeadgateError, OperatorError, RunError
-from headgate.graph.dropping import Recent
+from headgate.graph.drops import Recent
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.graph.shards import merge, split
+from headgate.runtime import dead_letters as dead
 
 SCHEMA = "task int, payload binary"
 ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])

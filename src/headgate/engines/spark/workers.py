@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headgate.engines.attended import Crew
+from headgate.engines.realtime import Crew
 from headgate.engines.spark import sinks
+from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
+from headgate.engines.spark.messages import TaskResult
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.task import keep_for_later
-from headgate.engines.spark.waiting import Step
-from headgate.engines.spark.work import TaskResult
 from headgate.errors import BadRow, HeadgateError, RunError
 from headgate.graph.packet import Marker
 from headgate.scheduling.interface import Call

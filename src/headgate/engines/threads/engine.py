@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headgate.engines import topology as machines
 from headgate.engines.base import (
     Engine,
     Progress,
@@ -21,16 +20,17 @@ from headgate.engines.base import (
     check_scheme,
     refuse_history,
 )
-from headgate.engines.change import Line
-from headgate.engines.ordered import reordering
-from headgate.engines.ordered.partitioning import SCHEMES as PARTITIONING
-from headgate.engines.report import Report
 from headgate.engines.threads.run import ThreadsRun
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
+from headgate.machine import host as machines
+from headgate.machine.topology import Topology
 from headgate.memory import use as memory
+from headgate.runtime.change import Line
+from headgate.runtime.ordered import reordering
+from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
-from headgate.scheduling.topology import Topology
 
 
 class Threads(Engine):

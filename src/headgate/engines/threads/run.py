@@ -7,20 +7,20 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headgate.engines.attended import Attended
+from headgate.connectors.source import Wait
+from headgate.control.commands import handlers
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
-from headgate.engines.change import Change, Line
 from headgate.engines.clock import WallClock
-from headgate.engines.commands import handlers
-from headgate.engines.live import LiveOutput
-from headgate.engines.meeting import Meeting
-from headgate.engines.report import Report
-from headgate.engines.runtime import Runtime
-from headgate.engines.sources.base import Wait
+from headgate.engines.realtime import Attended
+from headgate.engines.threads.barrier import Meeting
 from headgate.engines.threads.workers import Workers
 from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
+from headgate.runtime.boxes import LiveOutput
+from headgate.runtime.change import Change, Line
+from headgate.runtime.core import Runtime
+from headgate.runtime.report import Report
 from headgate.scheduling.interface import Phase, Policy
 
 if TYPE_CHECKING:

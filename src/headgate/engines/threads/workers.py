@@ -6,10 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from headgate.engines.attended import Crew
-from headgate.engines.live import NO_TICKET, LiveOutput, Work
-from headgate.engines.meeting import Meeting
-from headgate.engines.topology import current_core
+from headgate.engines.realtime import Crew
+from headgate.engines.threads.barrier import Meeting
+from headgate.machine.host import current_core
+from headgate.runtime.boxes import NO_TICKET, LiveOutput, Work
 from headgate.scheduling.interface import Plan
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headgate.graph.aggregates.choices import Position, extreme
 from headgate.graph.aggregates.logs import CollectList, CountDistinct, Percentile
 from headgate.graph.aggregates.sums import Average, Count, DecimalAverage, ExactSum, FloatSum, Moments
 from headgate.graph.columns import Ints, invalid
-from headgate.graph.expressions import Aggregate
+from headgate.sql import Aggregate
 
 Input = tuple[Ints | None, pa.Array | None]
 """Rows that an aggregate counts (None: all), and their argument (None: it has none)."""

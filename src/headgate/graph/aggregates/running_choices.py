@@ -11,8 +11,8 @@ from headgate.graph.aggregates.choices import from_sortable
 from headgate.graph.aggregates.running import Change, Rows, Running
 from headgate.graph.aggregates.scans import Segments, running, running_sums
 from headgate.graph.columns import Ints, sortable
-from headgate.graph.expressions import Aggregate
 from headgate.graph.keys import KeyIndex
+from headgate.sql import Aggregate
 
 
 class RunningExtreme(Running):

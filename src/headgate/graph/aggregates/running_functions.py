@@ -13,7 +13,7 @@ from headgate.graph.aggregates.running_choices import RunningChoice, RunningDist
 from headgate.graph.aggregates.running_sums import RunningCount, RunningFloat, RunningMoments, RunningSum
 from headgate.graph.aggregates.scans import Segments
 from headgate.graph.columns import is_narrow
-from headgate.graph.expressions import Aggregate
+from headgate.sql import Aggregate
 
 
 def running_state(aggregate: Aggregate) -> Running:

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.errors import BadRow
-from headgate.graph.expressions import compile_predicate
 from headgate.graph.operator import Operator
 from headgate.graph.operators._user import located
 from headgate.graph.packet import Packet
+from headgate.sql import compile_predicate
 
 
 class Filter(Operator):

@@ -13,7 +13,6 @@ from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
 from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
 from headgate.graph.durations import parse_duration
-from headgate.graph.expressions import compile_aggregate
 from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located
@@ -22,6 +21,7 @@ from headgate.graph.operators.snapshots import Touched, column, marked, marks, t
 from headgate.graph.packet import Packet
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Clock, time_column
+from headgate.sql import compile_aggregate
 
 _FEW = 1024
 

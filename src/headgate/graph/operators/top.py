@@ -10,12 +10,12 @@ import pyarrow as pa
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.columns import Ints, from_places, lexical_order, sort_keys, taken
 from headgate.graph.durations import parse_duration
-from headgate.graph.expressions import compile_ordering
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, set_apart
 from headgate.graph.operators.snapshots import is_whole, marked, marks, tracked, whole
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import NEVER, Clock, time_column
+from headgate.sql import compile_ordering
 
 _END, _SEQUENCE = 0, 1
 _NO_ROWS: Ints = np.zeros(0, dtype=np.int64)

@@ -18,7 +18,6 @@ from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys, taken
 from headgate.graph.durations import parse_duration
-from headgate.graph.expressions import compile_aggregate
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators._user import located, set_apart
 from headgate.graph.operators.panes import Closed, Panes, joined
@@ -29,6 +28,7 @@ from headgate.graph.packet import Packet
 from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Passage, time_array, time_column, window_time
 from headgate.graph.windows import Window
+from headgate.sql import compile_aggregate
 
 _Batches = list[pa.RecordBatch]
 

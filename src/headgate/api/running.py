@@ -1,0 +1,96 @@
+"""``Running``: an application that runs, to be watched, changed and stopped while tuples flow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headgate.errors import PipelineError
+from headgate.runtime.change import Change, Line
+from headgate.runtime.report import Report
+from headgate.scheduling.interface import Policy
+from headgate.scheduling.trains import Train
+
+if TYPE_CHECKING:
+    from headgate.api.app import App
+
+
+class Running:
+    """What ``app.start(…)`` returns.  Leaving a ``with`` block stops the run.
+
+    A change comes into force before the call returns, or raises and changes nothing.
+    """
+
+    def __init__(self, app: App, line: Line, run: Callable[[], Report]) -> None:
+        self._app, self._line = app, line
+        self._report: Report | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, args=(run,), name="headgate-run", daemon=True)
+        self._thread.start()
+
+    def _work(self, run: Callable[[], Report]) -> None:
+        try:
+            self._report = run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._line.detach()  # it may have ended before it began
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self.stop()
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return not self._thread.is_alive()
+
+    def set(
+        self,
+        *,
+        policy: str | Policy | None = None,
+        period: float | str | None = None,
+        batch: int | Train | None = None,
+        workers: int | None = None,
+    ) -> None:
+        """Change what is given: ``running.set(policy="qos")``, ``running.set(period="50 ms", workers=4)``.
+
+        ``period`` and ``batch`` are settings of the policy; one that has none is an error.
+        """
+        change = Change(policy=policy, period=period, batch=batch, workers=workers)
+        if (policy, period, batch, workers) == (None,) * 4:
+            raise PipelineError("set(): say what to change: policy=, period=, batch= or workers=.")
+        self._line.change(change)
+
+    def add(self, *names: str) -> None:
+        """Let queries join that the application was given since: ``stream.to("new", …)``, ``add("new")``."""
+        self._line.change(Change(add=names), self._app.outputs_named(names))
+
+    def remove(self, *names: str) -> None:
+        """Let queries go; what they have given stays."""
+        self._line.change(Change(remove=names))
+
+    def report(self) -> Report:
+        """What has happened so far."""
+        return self._report if self._report is not None else self._line.runner.snapshot()
+
+    def stop(self) -> Report | None:
+        """Stop it, as Ctrl-C would; what it did, or None if it failed, which ``wait`` raises."""
+        if not self.over:
+            with suppress(PipelineError):  # it has just ended by itself
+                self._line.runner.halt()
+        self._thread.join()
+        return self._report
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """Wait for the end of the run, and report as ``run`` does."""
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        if self._report is None:
+            raise PipelineError(f"The run has not ended within {timeout:g} seconds.")
+        return self._report

@@ -1,0 +1,193 @@
+"""The commit log: numbered records, each created exclusively; what no record names does not exist.
+
+Records: ``start`` (a run begins; what its pipeline is), ``intent`` (a step's ranges, before results become
+visible outside), ``step`` (a step is done: cursors, state, queues, files to publish), ``change`` (a query was
+stopped or restarted).  Every so many records the position is written as a whole and older records go.
+
+A record is a line of JSON and a line with its checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.position import Data, Position
+from headgate.checkpoint.storage import Storage
+from headgate.errors import RunError
+
+COMPACT_EVERY = 100
+_LOG, _SNAPSHOTS = "log", "snapshots"
+_AGAIN = 5
+"""How often recovery starts over because another run, which still compacts, took a record from under it."""
+
+
+class Log:
+    """The log of one checkpoint."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.next = 0
+        self.intents: dict[int, Data] = {}
+        """Steps that were announced and not committed."""
+        self.unpublished: dict[int, list[list[str]]] = {}
+        """Files of committed steps that may still have their hidden names, by record."""
+        self._since_snapshot = 0
+
+    def recover(self, nodes: Nodes, app: str) -> tuple[Position, list[Data], Data | None]:
+        """The position that the log tells, steps that were announced and not committed, the last start."""
+        for left in range(_AGAIN, -1, -1):
+            snapshots = self.storage.names(_SNAPSHOTS)
+            try:
+                return self._recover(nodes, app, snapshots)
+            except (FileNotFoundError, _Gap) as error:
+                if left and self.storage.names(_SNAPSHOTS) != snapshots:
+                    continue
+                missing = error.record if isinstance(error, _Gap) else self.next
+                raise RunError(
+                    f"checkpoint '{self.storage.root}': record {missing} of its log is missing; it cannot "
+                    "be continued. Restore the folder, or start with a new checkpoint."
+                ) from error
+        raise AssertionError("unreachable")
+
+    def _recover(self, nodes: Nodes, app: str, snapshots: list[str]) -> tuple[Position, list[Data], Any]:
+        position = Position(nodes)
+        start: Data | None = None
+        self.next = self._since_snapshot = 0
+        self.intents, self.unpublished = {}, {}
+        if snapshots:
+            data = self._read(_SNAPSHOTS, snapshots[-1])
+            self._check_app(data, app)
+            start, self.next = data["start"], data["record"] + 1
+            position.load(data["position"])
+            self.intents = {intent["step"]: intent for intent in data["intents"]}
+            self.unpublished = {int(number): files for number, files in data["unpublished"].items()}
+        for name in self.storage.names(_LOG):
+            number = int(name.removesuffix(".json"))
+            if number < self.next:
+                continue
+            if number != self.next:
+                raise _Gap(self.next)
+            record = self._read(_LOG, name)
+            if record["kind"] == "start":
+                self._check_app(record, app)
+                start = record
+            self._note(number, record)
+            position.apply(record)
+            self.next = number + 1
+            self._since_snapshot += 1
+        return position, list(self.intents.values()), start
+
+    def _note(self, number: int, record: Data) -> None:
+        """What is announced, and what is still to be published, after a record."""
+        if record["kind"] == "intent":
+            self.intents[record["step"]] = record
+        elif record["kind"] == "step":
+            for step in (record["step"], *record.get("repeats", ())):
+                self.intents.pop(step, None)
+        published = record.get("published", 0)
+        self.unpublished = {n: files for n, files in self.unpublished.items() if n >= published}
+        if record.get("files"):
+            self.unpublished[number] = record["files"]
+
+    def _check_app(self, record: Data, app: str) -> None:
+        if record["app"] != app:
+            raise RunError(
+                f"checkpoint '{self.storage.root}' belongs to application '{record['app']}', not to '{app}'; "
+                "give each application a checkpoint of its own."
+            )
+
+    def _read(self, folder: str, name: str) -> Any:
+        try:
+            return decode(self.storage.read(f"{folder}/{name}"))
+        except ValueError as error:
+            raise RunError(
+                f"checkpoint '{self.storage.root}': {folder}/{name} is damaged ({error}); restore the "
+                "folder, or start with a new checkpoint."
+            ) from error
+
+    def append(self, record: Data) -> int:
+        """Make a record durable, if anything of this run is; the lock is the caller's."""
+        number = self.next
+        record["published"] = min(self.unpublished, default=number)
+        name = f"{_LOG}/{number:012d}.json"
+        created = not self.storage.durable or self._create(name, record)
+        if (
+            self.storage.durable
+            and created
+            and any(int(n.removesuffix(".json")) >= number for n in self.storage.names(_SNAPSHOTS))
+        ):
+            # Another run has come further and compacted: the name was free again, but no longer ours.
+            self.storage.remove(name)
+            created = False
+        if not created:
+            raise RunError(
+                f"checkpoint '{self.storage.root}': somebody else has written record {self.next} of its log; "
+                "is the same application running twice? This run stops, and nothing of it is lost."
+            )
+        self._note(number, record)
+        self.next += 1
+        self._since_snapshot += 1
+        return number
+
+    def _create(self, name: str, data: Data) -> bool:
+        try:
+            return self.storage.create(name, encode(data))
+        except OSError as error:
+            raise RunError(
+                f"checkpoint '{self.storage.root}': {name} could not be written: {error.strerror or error}. "
+                "What was committed before is safe and nothing else is; see to that (make room, if the disk "
+                "is full) and run the application again to go on."
+            ) from error
+
+    def published(self, number: int) -> None:
+        """The files of that record have their names; the lock is the caller's."""
+        self.unpublished.pop(number, None)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write the position as a whole."""
+        return self.storage.durable and self._since_snapshot >= COMPACT_EVERY
+
+    def compact(self, position: Position, start: Data, app: str) -> None:
+        """Write the position as a whole and drop what came before; the lock is the caller's."""
+        last = self.next - 1
+        data = {
+            "app": app,
+            "record": last,
+            "start": start,
+            "position": position.to_data(),
+            "intents": list(self.intents.values()),
+            "unpublished": self.unpublished,
+        }
+        self._create(f"{_SNAPSHOTS}/{last:012d}.json", data)
+        for name in self.storage.names(_LOG):
+            if int(name.removesuffix(".json")) <= last:
+                self.storage.remove(f"{_LOG}/{name}")
+        for name in self.storage.names(_SNAPSHOTS):
+            if int(name.removesuffix(".json")) < last:
+                self.storage.remove(f"{_SNAPSHOTS}/{name}")
+        self._since_snapshot = 0
+
+
+class _Gap(Exception):
+    """A record is not there though a later one is."""
+
+    def __init__(self, record: int) -> None:
+        super().__init__(record)
+        self.record = record
+
+
+def encode(record: Data) -> bytes:
+    data = json.dumps(record, separators=(",", ":")).encode()
+    return data + b"\n%08x\n" % zlib.crc32(data)
+
+
+def decode(data: bytes) -> Any:
+    """A record again; ValueError if it is not what was written."""
+    text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    if not text or int(checksum, 16) != zlib.crc32(text):
+        raise ValueError("its checksum does not fit")
+    return json.loads(text)

@@ -1,0 +1,214 @@
+"""How far a run has come: every node's cursor, queues and state files, and what sources have admitted.
+
+The position is exactly what the commit log says; recovery rebuilds it by applying the records in order, and
+a running driver changes it in no other way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.offsets import Extent, Offsets
+
+Data = dict[str, Any]
+
+
+@dataclass(slots=True)
+class QueueFile:
+    """Rows that wait before a node: a committed file, sorted by serial.
+
+    ``cuts`` are pairs (serial, rows with smaller serials) at which it can be divided.
+    """
+
+    name: str
+    rows: int
+    first: int
+    last: int
+    cuts: list[tuple[int, int]]
+    arrival: float = 0.0
+
+    def below(self, serial: int) -> int:
+        """How many rows have a smaller serial, as far as the cuts tell."""
+        if serial > self.last:
+            return self.rows
+        place = bisect_left(self.cuts, (serial + 1, -1)) - 1
+        return self.cuts[place][1] if place >= 0 else 0
+
+
+@dataclass(slots=True)
+class StatePart:
+    """A snapshot or the changes of one shard of a node's state, inside a file that a task wrote."""
+
+    file: str
+    offset: int
+    length: int
+    full: bool
+    low: int
+    high: int
+    """The buckets it covers, out of ``buckets``."""
+    buckets: int
+    version: str = ""
+    """What the state is called once it holds this."""
+
+
+@dataclass
+class NodePosition:
+    """One node's."""
+
+    cursor: int = 0
+    """Everything with a smaller serial has been processed."""
+    queues: list[list[QueueFile]] = field(default_factory=list)
+    """For every arrow from a box, the files that wait."""
+    state: list[StatePart] = field(default_factory=list)
+    late: int = 0
+    rows_out: int = 0
+    shed: dict[str, int] = field(default_factory=dict)
+    """By reason, tuples that load shedding has dropped before it, ever since the application began."""
+
+
+class Position:
+    """The whole run's."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.names = [source.name for source in nodes.network.sources]
+        """Of the sources, by number."""
+        self.offsets = Offsets(len(self.names))
+        self._arrows = {node.key: len(node.feeds) for node in nodes.all}
+        self.nodes = {key: self._new(key) for key in self._arrows}
+        """By key; during recovery also nodes that only an earlier pipeline had."""
+        self.sources: dict[str, Any] = {}
+        """What each source remembers, by name."""
+        self.step = 0
+        """The highest step number used."""
+        self.failed: dict[str, str] = {}
+        """Queries that were stopped, and why."""
+        self.unread: dict[str, str] = {}
+        """Finite sources that could not be read when the others began to take turns, and why."""
+        self.buckets = 0
+        self.clock = 0.0
+        """When the application first started, seconds since the epoch: generated sources count from it."""
+
+    def _new(self, key: str) -> NodePosition:
+        return NodePosition(queues=[[] for _ in range(self._arrows.get(key, 0))])
+
+    def forget_others(self) -> None:
+        """Drop what is known of nodes that this pipeline does not have."""
+        self.nodes = {key: self.nodes[key] for key in self._arrows}
+
+    def renumber(self, names: list[str]) -> None:
+        """Another pipeline numbers its sources in another way, and may have others."""
+        if names == self.names:
+            return
+        old, offsets = self.offsets, Offsets(len(names))
+        offsets.next_serial = old.next_serial
+        offsets.ended = old.ended and set(names) <= set(self.names)
+        for place, name in enumerate(names):
+            if name in self.names:
+                offsets.sources[place] = old.sources[self.names.index(name)]
+        self.names, self.offsets = names, offsets
+
+    # --- records ------------------------------------------------------------------------------------
+
+    def apply(self, record: Data) -> list[str]:
+        """Take a record in; returns names of files that nothing refers to any more."""
+        garbage: list[str] = []
+        if record["kind"] == "start":
+            self._start(record["pipeline"])
+        for place, extent in record.get("admitted", ()):
+            self.offsets.admit(place, Extent(*extent))
+        if "offsets" in record:
+            self.offsets = Offsets.of_data(record["offsets"])
+        for place, serial in record.get("ended", {}).items():
+            self.offsets.sources[int(place)].ended_at = serial
+        self.offsets.ended = record.get("all_ended", self.offsets.ended)
+        self.sources |= record.get("sources", {})
+        self.step = max(self.step, record.get("step", 0))
+        self.clock = record.get("clock", self.clock)
+        self.buckets = record.get("buckets", self.buckets)
+        self.unread = record.get("unread", self.unread)
+        self.offsets.next_serial = record.get("next", self.offsets.next_serial)
+        if record["kind"] == "step":
+            for key, change in record["nodes"].items():
+                garbage += self._apply_node(key, change)
+        for query, error in record.get("failed", {}).items():
+            if error is None:
+                self.failed.pop(query, None)
+            else:
+                self.failed[query] = error
+        return garbage
+
+    def _start(self, pipeline: Data) -> None:
+        """A run begins: a node that it does not have was removed, and begins anew if it ever comes back."""
+        self.renumber([source["name"] for source in pipeline["sources"]])
+        known = {query["outlet"] for query in pipeline["queries"].values()}
+        known |= {box["key"] for query in pipeline["queries"].values() for box in query["boxes"]}
+        for key in [key for key in self.nodes if key not in known]:
+            if key in self._arrows:
+                self.nodes[key] = self._new(key)
+            else:
+                del self.nodes[key]
+
+    def _apply_node(self, key: str, change: Data) -> list[str]:
+        own = self.nodes.get(key)
+        if own is None:  # of a query that may have been removed or changed since
+            own = self.nodes[key] = self._new(key)
+        own.cursor = change.get("cursor", own.cursor)
+        own.late += change.get("late", 0)
+        own.rows_out += change.get("out", 0)
+        for reason, tuples in change.get("shed", {}).items():
+            own.shed[reason] = own.shed.get(reason, 0) + tuples
+        garbage = []
+        for arrow, files in change.get("queued", {}).items():
+            while len(own.queues) <= int(arrow):
+                own.queues.append([])
+            own.queues[int(arrow)] += [
+                QueueFile(**{**f, "cuts": [tuple(c) for c in f["cuts"]]}) for f in files
+            ]
+        for queue in own.queues:
+            while queue and queue[0].last < own.cursor:
+                garbage.append(queue.pop(0).name)
+        if "state" in change:
+            parts = [StatePart(**given) for given in change["state"]]
+            # All shards are written as a whole together, so what was before is no longer needed.
+            own.state = parts if all(part.full for part in parts) else own.state + parts
+        return garbage
+
+    def files(self) -> set[str]:
+        """All files that the position refers to."""
+        found = set()
+        for own in self.nodes.values():
+            found |= {part.file for part in own.state}
+            found |= {file.name for queue in own.queues for file in queue}
+        return found
+
+    # --- as data ------------------------------------------------------------------------------------
+
+    def to_data(self) -> Data:
+        return {
+            "names": self.names,
+            "offsets": self.offsets.to_data(),
+            "sources": self.sources,
+            "step": self.step,
+            "failed": self.failed,
+            "unread": self.unread,
+            "buckets": self.buckets,
+            "clock": self.clock,
+            "nodes": {key: asdict(own) for key, own in self.nodes.items()},
+        }
+
+    def load(self, data: Data) -> None:
+        self.names, self.offsets = data["names"], Offsets.of_data(data["offsets"])
+        self.sources, self.step, self.failed = data["sources"], data["step"], data["failed"]
+        self.buckets, self.clock, self.unread = data["buckets"], data["clock"], data["unread"]
+        for key, given in data["nodes"].items():
+            own = self.nodes.setdefault(key, NodePosition())
+            own.cursor, own.late, own.rows_out = given["cursor"], given["late"], given["rows_out"]
+            own.shed = given.get("shed", {})
+            own.queues = [
+                [QueueFile(**{**f, "cuts": [tuple(c) for c in f["cuts"]]}) for f in queue]
+                for queue in given["queues"]
+            ]
+            own.state = [StatePart(**part) for part in given["state"]]

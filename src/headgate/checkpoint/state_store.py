@@ -1,0 +1,128 @@
+"""State in a Python worker: kept from step to step, known by version, and written as changes.
+
+A task takes an entry out of the cache before it changes it and puts it back under the new version, so that a
+step which fails leaves no half-changed state behind: the next one finds no entry, or one of another version,
+and reads the files that the commit log names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.checkpoint.position import StatePart
+from headgate.errors import RunError
+from headgate.graph.operator import Operator
+from headgate.graph.shards import buckets_of_state
+
+Shard = tuple[int, int, int]
+"""Buckets from the first to the second, out of the third."""
+
+_cache: dict[tuple[str, str, Shard], tuple[str, Any]] = {}
+
+
+def take(root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
+    """The state of one shard of a node as its files tell; nobody else has it until it is put back."""
+    mine = [part for part in parts if covers(part) == shard or (_whole(covers(part)) and _whole(shard))]
+    if parts and not mine:
+        return _gathered(root, operator, parts, shard)
+    known, state = _cache.pop((root, key, shard), ("", None))
+    if state is not None and known == (mine[-1].version if mine else ""):
+        return state
+    missing = _since(mine, known) if state is not None else None
+    if missing is None:
+        last = max((i for i, part in enumerate(mine) if part.full), default=-1)
+        state = operator.restore([load(root, mine[last])]) if last >= 0 else operator.open()
+        missing = mine[last + 1 :]
+        assert state is not None
+        state.track()
+    for part in missing:
+        state.apply(load(root, part))
+    return state
+
+
+def put(root: str, key: str, shard: Shard, version: str, state: Any) -> None:
+    _cache[root, key, shard] = (version, state)
+
+
+def covers(part: StatePart) -> Shard:
+    return part.low, part.high, part.buckets
+
+
+def _whole(shard: Shard) -> bool:
+    return shard[0] == 0 and shard[1] == shard[2]
+
+
+def _gathered(root: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
+    """A shard's state from files that were cut in another way: of each, the keys that fall to it."""
+    tables = [(part.full, _mine(operator, load(root, part), shard)) for part in parts]
+    state = operator.restore([table for full, table in tables if full])
+    assert state is not None
+    state.track()
+    for full, table in tables:
+        if not full:
+            state.apply(table)
+    return state
+
+
+def _mine(operator: Operator, table: pa.Table, shard: Shard) -> pa.Table:
+    low, high, count = shard
+    if not operator.keys_by_input or _whole(shard) or not table.num_rows:
+        return table
+    found = buckets_of_state(operator, table, count)
+    return table.filter(pa.array((found >= low) & (found < high)))
+
+
+def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | None:
+    """The changes that a state of that version lacks; None if it cannot be brought up to date."""
+    for place, part in enumerate(parts):
+        if part.version == version:
+            after = parts[place + 1 :]
+            return None if any(p.full for p in after) else after
+    return None
+
+
+def load(root: str, part: StatePart) -> pa.Table:
+    path = os.path.join(root, part.file)
+    try:
+        with open(path, "rb") as file:
+            file.seek(part.offset)
+            data = file.read(part.length)
+    except FileNotFoundError as error:
+        raise RunError(
+            f"checkpoint '{root}': state file {part.file} is missing; restore the folder, or start with a "
+            "new checkpoint."
+        ) from error
+    try:
+        if len(data) != part.length:
+            raise pa.ArrowInvalid(f"it ends after {len(data)} of {part.length} bytes")
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+    except pa.ArrowInvalid as error:
+        raise RunError(
+            f"checkpoint '{root}': state file {part.file} is damaged ({error}); restore the folder, or start "
+            "with a new checkpoint."
+        ) from error
+
+
+class StateFile:
+    """The one file of a task and step: the changes of every state that it touched."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._sink = pa.BufferOutputStream()
+        self._at = 0
+
+    def add(self, state: Any, full: bool, version: str, shard: Shard) -> StatePart:
+        table = state.snapshot() if full else state.changes()
+        if full:
+            state.changes()  # what is in the snapshot is no longer new
+        with pa.ipc.new_stream(self._sink, table.schema) as writer:
+            writer.write_table(table)
+        start, self._at = self._at, self._sink.tell()
+        return StatePart(self.name, start, self._at - start, full, *shard, version)
+
+    def bytes(self) -> memoryview | None:
+        return memoryview(self._sink.getvalue()) if self._at else None

@@ -1,0 +1,196 @@
+"""``hg.from_files("data/clicks")``: files in a folder, read one after the other in bounded memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.connectors import formats
+from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
+from headgate.errors import PipelineError, SourceError, nearest
+from headgate.graph.schema import normalise, normalise_batch
+
+_CHECK_AHEAD = 1_000
+"""Parquet files whose footers are checked when the pipeline is built; the others when they are opened."""
+
+
+class FileSource(Source):
+    """A file, a folder (with its subfolders, sorted by path) or a glob.
+
+    ``columns`` narrows what is read; an engine may set it before it opens the source.
+    """
+
+    def __init__(self, path: str, format: formats.Format, schema: pa.Schema, follow: bool) -> None:
+        self.path = path
+        self.format = format
+        self.schema = schema
+        self.finite = not follow
+        self.live = follow
+        self.columns: list[str] | None = None
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The schema of what is read: ``schema``, narrowed to ``columns``."""
+        if self.columns is None:
+            return self.schema
+        return pa.schema([field for field in self.schema if field.name in self.columns])
+
+    def files(self) -> list[str]:
+        """The files there are now, sorted by path."""
+        return _list(self.path)
+
+    def batches(self, file: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, in the types of ``read_schema``."""
+        schema = self.read_schema
+        try:
+            for batch in self.format.batches(file, schema):
+                yield normalise_batch(batch, schema)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(formats.explain(file, error)) from error
+
+    def open(self) -> Reader:
+        return _FileReader(self) if self.finite else _FollowReader(self)
+
+
+class _FileReader(Reader):
+    def __init__(self, source: FileSource) -> None:
+        self._batches = (batch for file in source.files() for batch in source.batches(file))
+        self._cutter = Cutter(self._batches)
+
+    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
+        batch = self._cutter.take(max_rows)
+        return None if batch is None else Chunk(batch, float(now))
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+class _FollowReader(Reader):
+    """Each file once, in the order of (modification time, path) as files appear."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._seen: set[str] = set()
+        self._batches: Any = None
+        self._cutter: Cutter | None = None
+
+    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
+        while True:
+            if self._cutter is None:
+                new = self._new_files()
+                if not new:
+                    return Wait(None)
+                self._seen.update(new)
+                self._batches = (batch for file in new for batch in self._source.batches(file))
+                self._cutter = Cutter(self._batches)
+            batch = self._cutter.take(max_rows)
+            if batch is not None:
+                return Chunk(batch, float(now))
+            self._cutter = None
+
+    def _new_files(self) -> list[str]:
+        dated = []
+        for file in self._source.files():
+            if file not in self._seen:
+                try:
+                    dated.append((os.stat(file).st_mtime_ns, file))
+                except FileNotFoundError:
+                    continue  # removed or renamed since it was listed
+        return [file for _, file in sorted(dated)]
+
+    def close(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+
+
+def from_files(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    schema: pa.Schema | None = None,
+    follow: bool = False,
+) -> FileSource:
+    """A source of the rows in the file, folder or glob ``path``.
+
+    ``format`` is ``parquet``, ``json`` (one object per line) or ``csv`` (with a header line); by default it
+    is guessed from the files' names.  ``schema`` is by default that of the first file.  With ``follow`` the
+    folder is watched and each new file read once; move files into it, since a file is read as soon as its
+    name appears.  Names that begin with ``.`` or ``_`` are left out.
+    """
+    name = os.fspath(path)
+    files = _list(name)
+    if follow and os.path.isfile(name):
+        raise SourceError(f"from_files: '{name}' is a file; follow=True watches a folder or a glob.")
+    if not files and not follow:
+        raise SourceError(f"from_files: there are no files in '{name}'.")
+    chosen = _format(name, files, format)
+    if schema is None:
+        if not files:
+            raise SourceError(
+                f"from_files: there is no file in '{name}' yet to take the schema from; pass schema=."
+            )
+        promised = _file_schema(chosen, files[0])
+    else:
+        promised = normalise(schema)
+    for file in files[: _CHECK_AHEAD if chosen.has_footer else 1]:
+        try:
+            chosen.check(file, promised)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(formats.explain(file, error)) from error
+    return FileSource(name, chosen, promised, follow)
+
+
+def _file_schema(format: formats.Format, file: str) -> pa.Schema:
+    try:
+        return normalise(format.schema(file))
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(formats.explain(file, error)) from error
+    except PipelineError as error:
+        raise SourceError(f"File '{file}': {error}") from error
+
+
+def _list(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        found = []
+        for folder, subfolders, names in os.walk(path):
+            subfolders[:] = [s for s in subfolders if not s.startswith((".", "_"))]
+            found += [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+        return sorted(found)
+    if glob.has_magic(path):
+        return sorted(f for f in glob.glob(path, recursive=True) if os.path.isfile(f))
+    parent = os.path.dirname(path) or "."
+    siblings = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    hint = nearest(os.path.basename(path.rstrip(os.sep)), siblings)
+    raise SourceError(f"from_files: there is no file or folder '{path}'.{hint}")
+
+
+def _format(path: str, files: Sequence[str], name: str | None) -> formats.Format:
+    if name is not None:
+        known = formats.BY_NAME.get(name.lower()) if isinstance(name, str) else None
+        if known is None:
+            raise SourceError(
+                f"from_files: unknown format {name!r}.{nearest(str(name), formats.BY_NAME)} "
+                f"Known: {', '.join(formats.BY_NAME)}."
+            )
+        return known
+    guesses: dict[str, tuple[formats.Format, str]] = {}
+    for file in files or [path]:
+        guess = formats.guess(file)
+        if guess is None:
+            raise SourceError(
+                f"from_files: cannot tell the format of '{file}' from its name; "
+                f"pass format= ({', '.join(formats.BY_NAME)})."
+            )
+        guesses.setdefault(guess.name, (guess, file))
+    if len(guesses) > 1:
+        (_, one), (_, other) = list(guesses.values())[:2]
+        raise SourceError(
+            f"from_files: '{path}' holds files of several formats ('{one}', '{other}'); "
+            "name a glob such as '*.csv'."
+        )
+    return next(iter(guesses.values()))[0]

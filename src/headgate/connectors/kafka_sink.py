@@ -1,0 +1,109 @@
+"""``hg.to_kafka(servers, topic, key="user_id")``: results as records of a topic, written by the Spark engine.
+
+At least once: after a crash, the records of the last step may be there twice.  Each record names its query
+and step in headers (``headgate-query``, ``headgate-step``), so that a reader can tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from headgate.connectors import json_encode
+from headgate.connectors.kafka import check_options, check_servers, check_topic
+from headgate.connectors.sink import Sink, Writer
+from headgate.errors import SinkError
+from headgate.graph.schema import require_columns
+
+QUERY_HEADER = "headgate-query"
+STEP_HEADER = "headgate-step"
+
+
+class KafkaSink(Sink):
+    """One topic.  ``options`` go to Spark's connector as they are."""
+
+    def __init__(
+        self, servers: str, topic: str, key: str | None, value: str | None, options: Mapping[str, str]
+    ) -> None:
+        self.servers = servers
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.options = dict(options)
+
+    def open(self, query: str, schema: pa.Schema) -> Writer:
+        self.check(query, schema)
+        raise SinkError(
+            f"Query '{query}': to_kafka (topic '{self.topic}') needs the Spark engine: "
+            "app.run(engine='spark')."
+        )
+
+    def check(self, query: str, schema: pa.Schema) -> None:
+        """Raise an error if rows of ``schema`` cannot be written."""
+        what = f"Query '{query}', to_kafka"
+        if self.key is not None:
+            (key,) = require_columns(schema, [self.key], f"{what}, key")
+            if pt.is_nested(schema.field(key).type):
+                raise SinkError(
+                    f"{what}: key '{key}' is {schema.field(key).type}; use a column of simple values."
+                )
+        if self.value is None:
+            json_encode.check_types(schema, what)
+            return
+        (value,) = require_columns(schema, [self.value], f"{what}, value")
+        type_ = schema.field(value).type
+        if not (pt.is_string(type_) or pt.is_binary(type_)):
+            raise SinkError(
+                f"{what}: value '{value}' is {type_}; only strings and bytes are written as they are. "
+                "Leave value= out to write whole rows as JSON."
+            )
+
+    def writer_options(self) -> dict[str, str]:
+        """Options of Spark's ``write.format("kafka")`` for columns ``key``, ``value`` and ``headers``."""
+        own = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, "includeHeaders": "true"}
+        return {**self.options, **own}
+
+    def encode(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """(keys, values) of the rows' records, both binary: the key column as text, the row as JSON.
+
+        No Python per row.
+        """
+        schema = batch.schema
+        if self.value is None:
+            values = json_encode.encode(batch).cast(pa.binary())
+        else:
+            values = batch.column(require_columns(schema, [self.value], "to_kafka, value")[0]).cast(
+                pa.binary()
+            )
+        if self.key is None:
+            return pa.nulls(batch.num_rows, pa.binary()), values
+        keys = batch.column(require_columns(schema, [self.key], "to_kafka, key")[0])
+        if pt.is_timestamp(keys.type):
+            keys = pc.strftime(keys, "%Y-%m-%dT%H:%M:%SZ" if keys.type.tz else "%Y-%m-%dT%H:%M:%S")
+        text = keys if pt.is_binary(keys.type) else keys.cast(pa.string())
+        return text.cast(pa.binary()), values
+
+
+def to_kafka(
+    servers: str | Sequence[str],
+    topic: str,
+    *,
+    key: str | None = None,
+    value: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> KafkaSink:
+    """A sink that writes each row to ``topic`` at ``servers`` ("host:port,..."), on the Spark engine.
+
+    The value is the row as a JSON object, without its null fields, or with ``value=`` the bytes of that
+    column.  ``key`` is the column whose text is the record's key: rows of one key go to one partition, in
+    order.  ``options`` are those of Spark's Kafka connector, such as "kafka.security.protocol".
+    """
+    where = check_servers(servers, "to_kafka", SinkError)
+    check_topic(topic, "to_kafka", SinkError)
+    for name, column in (("key", key), ("value", value)):
+        if column is not None and not isinstance(column, str):
+            raise SinkError(f"to_kafka: {name} must be a column's name, not {column!r}.")
+    return KafkaSink(where, topic, key, value, check_options(options, "to_kafka", SinkError))

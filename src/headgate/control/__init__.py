@@ -1,0 +1,1 @@
+"""A running application from outside: its socket, the commands it answers, and live change."""

@@ -1,0 +1,87 @@
+"""What a run answers to ``headgate set``, and one on threads to ``headgate status``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.control.socket import Handler
+from headgate.errors import PipelineError, nearest
+from headgate.graph.network import Output
+from headgate.runtime.change import Change
+
+if TYPE_CHECKING:
+    from headgate.engines.realtime import Attended
+    from headgate.runtime.core import Runtime
+    from headgate.runtime.report import QueryReport
+
+WHAT = ("policy", "period", "batch", "workers", "add", "remove")
+
+
+def set_something(run: Attended, given: dict[str, Any]) -> dict[str, Any]:
+    """The handler: what to set, and to what."""
+    what, value = given.get("what"), given.get("value")
+    if what not in WHAT:
+        raise PipelineError(
+            f"'{what}' cannot be set.{nearest(str(what), WHAT)} These can: {', '.join(WHAT)}."
+        )
+    if what in ("batch", "workers"):
+        try:
+            value = int(str(value))
+        except ValueError:
+            raise PipelineError(f"{what} {value}: it must be a whole number of at least 1.") from None
+    outputs: list[Output] = []
+    if what == "add":
+        load = run.line.load if run.line is not None else None
+        if load is None:
+            raise PipelineError("This run was not started by an application; it can take no queries.")
+        known = run.snapshot().queries
+        outputs = [output for output in load(str(value)) if output.name not in known]
+        if not outputs:
+            raise PipelineError(f"{value} has no query that this run has not.")
+        value = [output.name for output in outputs]
+    options: dict[str, Any] = {str(what): value}
+    run.change(Change(**options), outputs)
+    report = run.snapshot()
+    return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}
+
+
+def handlers(run: Attended, runtime: Runtime) -> dict[str, Handler]:
+    """The commands by name; each is called on a thread of its own."""
+    return {"status": lambda _: _status(run, runtime), "set": lambda given: set_something(run, given)}
+
+
+def _status(run: Attended, runtime: Runtime) -> dict[str, Any]:
+    with run.lock:
+        report = run.report(run.now())
+        queries = []
+        for live in runtime.outputs:
+            own = live.report
+            boxes = runtime.network.queries.get(own.name, frozenset())
+            backlog = sum(runtime.boxes[box].inbox.rows for box in boxes) + live.inbox.rows
+            queries.append(query_status(own, "removed" if own.removed else "running", backlog))
+        return {
+            "app": runtime.network.name,
+            "engine": report.engine,
+            "policy": report.policy,
+            "seconds": report.seconds,
+            "workers": report.workers,
+            "queries": queries,
+            "problems": report.problems,
+        }
+
+
+def query_status(own: QueryReport, state: str, backlog: int, restarts: int = 0) -> dict[str, Any]:
+    """A query as ``headgate status`` shows it; ``state`` unless it has failed."""
+    return {
+        "name": own.name,
+        "state": state if own.error is None else "failed",
+        "error": None if own.error is None else str(own.error),
+        "tuples_in": own.tuples_in,
+        "tuples_out": own.tuples_out,
+        "p50": own.latency.p50,
+        "p99": own.latency.p99,
+        "qos": own.qos,
+        "shed": own.shed,
+        "backlog": backlog,
+        "restarts": restarts,
+    }

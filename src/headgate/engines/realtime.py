@@ -1,0 +1,313 @@
+"""What runs in real time have in common: worker threads, and a calling thread that keeps time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from headgate.control.socket import Control, ControlError, Handler
+from headgate.engines.base import Progress
+from headgate.errors import PipelineError
+from headgate.graph.network import Output
+from headgate.runtime.change import OVER, SUCCEEDED, Change, Line
+from headgate.runtime.policy_driver import Scheduled, TimerKey
+from headgate.runtime.report import Report
+from headgate.scheduling.interface import Phase, Plan, Policy
+
+PROGRESS_EVERY = 0.5
+
+
+class Attended:
+    """A run whose caller waits for its end, fires the policy's timers, and shows progress."""
+
+    runtime: Scheduled
+    workers: Crew
+    line: Line | None = None
+
+    def __init__(self, lock: Any, deadline: float | None, progress: Progress | None) -> None:
+        self.lock = lock
+        self.alarm = threading.Condition(lock)
+        """Somebody waits for time, or for something to have happened."""
+        self.deadline = deadline
+        self.progress = progress
+        self.stopping = False
+        self.over = threading.Event()
+        self.crash: BaseException | None = None
+        self._actions: list[tuple[float, int, Callable[[float], None]]] = []
+        self._action_count = itertools.count()
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        raise NotImplementedError
+
+    def report(self, seconds: float) -> Report:
+        """Lock held: what has happened so far."""
+        raise NotImplementedError
+
+    # --- what the runtime asks for, lock held -------------------------------------------------------
+
+    def wake(self, worker: int) -> None:
+        self.workers.wake(worker)
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        self.workers.assign(worker, plan)
+
+    def set_timer(self, at: float, key: TimerKey) -> None:
+        # A policy may set one before there is a runtime.
+        self._at(at, lambda now: self.runtime.timer(key, now))
+
+    def _at(self, at: float, action: Callable[[float], None]) -> None:
+        """Lock held: have something done at a time, lock held too."""
+        heapq.heappush(self._actions, (at, next(self._action_count), action))
+        self.alarm.notify_all()
+
+    def new_term(self, workers: int) -> None:
+        self.workers.new_term(workers, self.runtime.policy.one_semaphore)
+
+    def reschedule(self, phases: Sequence[Phase]) -> None:
+        """Here and now; then everyone asks again."""
+        self.runtime.run_phases(phases)
+        self.runtime.rescheduled(self.now())
+        self.workers.wake_sleepers()
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def on(self, line: Line | None) -> Iterator[None]:
+        """The run goes on, and can be reached; what is planned for it comes when it is time."""
+        if line is None:
+            yield
+            return
+        self.line = line
+        with self.lock:
+            for change in line.planned:
+                self._at(change.at, partial(self._planned, change, line))
+        line.attach(self)
+        try:
+            yield
+        finally:
+            line.detach(for_good=not self.succeeded)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether another run goes on where this one stops."""
+        return False
+
+    def _planned(self, change: Change, line: Line, now: float) -> None:
+        line.planned.remove(change)
+        self.runtime.planned(change, lambda: self._change(change, line.outputs(change)))
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Carry a change out, from any thread; raise if it cannot be."""
+        with self.lock:
+            if self.stopping or self.over.is_set():
+                raise PipelineError(SUCCEEDED if self.succeeded else OVER)
+            self._change(change, outputs)
+            self.alarm.notify_all()
+
+    def _change(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Lock held."""
+        self.runtime.check(change)
+        self.change_queries(change, outputs)
+        self.runtime.change(change, self.fit, self.now())
+
+    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Lock held: add and remove queries."""
+        raise NotImplementedError
+
+    def aside(self) -> None:
+        """No lock: what the calling thread has to see to meanwhile."""
+
+    def fit(self, policy: Policy) -> Policy:
+        """A policy as this run has it."""
+        return policy
+
+    def snapshot(self) -> Report:
+        with self.lock:
+            return self.report(self.now())
+
+    def halt(self) -> None:
+        with self.lock:
+            self.over.set()
+            self.alarm.notify_all()
+
+    @contextmanager
+    def control(self, name: str, handlers: Mapping[str, Handler]) -> Iterator[None]:
+        """The socket for commands; a second run of that name goes without."""
+        control = Control(name, handlers)
+        try:
+            control.open()
+        except ControlError as error:
+            warnings.warn(f"No commands to this run: {error}", stacklevel=2)
+        try:
+            yield
+        finally:
+            control.close()
+
+    # --- the calling thread -------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Until it is over: fire timers, show progress, keep the deadline."""
+        shown = 0.0
+        while not self.over.is_set():
+            now = self.now()
+            if self.deadline is not None and now >= self.deadline:
+                return
+            if self.progress is not None and now - shown >= PROGRESS_EVERY:
+                shown = now
+                with self.lock:
+                    report = self.report(now)
+                self.progress(report)
+            with self.lock:
+                while self._actions and self._actions[0][0] <= now:
+                    heapq.heappop(self._actions)[2](now)
+                if self.over.is_set():
+                    return
+                soon = [now + PROGRESS_EVERY]
+                soon += [at for at, _, _ in self._actions[:1]]
+                soon += [self.deadline] if self.deadline is not None else []
+                self.alarm.wait(max(min(soon) - self.now(), 0.0))
+            self.aside()
+
+    def stop(self) -> None:
+        """Let every thread come to its end."""
+        with self.lock:
+            self.stopping = True
+            self.over.set()
+            self.alarm.notify_all()
+        self.workers.wake_all()
+
+    def guard(self, work: Callable[..., None], *args: Any) -> None:
+        """Run a thread's work; an error of our own ends the run and is raised from it."""
+        try:
+            work(*args)
+        except BaseException as error:
+            self.crash = self.crash or error
+            self.stop()
+
+
+class Crew:
+    """Worker threads, their mailboxes for plans, and the semaphores on which they sleep."""
+
+    def __init__(
+        self, run: Attended, count: int, *, daemon: bool | None = None, one_semaphore: bool = False
+    ) -> None:
+        self._attended, self._daemon = run, daemon
+        self._plans: list[Plan | None] = []
+        self._beds: list[threading.Semaphore] = []
+        self._shared: threading.Semaphore | None = None
+        """One semaphore for all, whose value is the number of tasks."""
+        self._passed: set[int] = set()
+        """Workers that it has let pass."""
+        self._since: list[float] = []
+        """When each was made."""
+        self.semaphores = 0
+        """Operations on semaphores while the run was on."""
+        self._make_beds(one_semaphore)
+        self._asleep: set[int] = set()
+        self._gone: set[int] = set()
+        """Workers that were too many and have gone."""
+        self._threads: list[threading.Thread] = []
+        self.count = 0
+        self._grow(count)
+
+    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
+        """As many places as there are workers; the threads of those that are new, or come back."""
+        new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
+        for worker in new:
+            if worker == len(self._beds):
+                self._plans.append(None)
+                self._beds.append(self._shared or threading.Semaphore(0))
+                self._since.append(now)
+            self._since[worker] = now
+            self._gone.discard(worker)
+        self.count = count
+        made = [
+            threading.Thread(
+                target=self._attended.guard,
+                args=(self._loop, worker),
+                name=f"headgate-worker-{worker}",
+                daemon=self._daemon,
+            )
+            for worker in new
+        ]
+        self._threads += made
+        return made
+
+    def _make_beds(self, one_semaphore: bool) -> None:
+        self._shared = threading.Semaphore(0) if one_semaphore else None
+        self._beds = [self._shared or threading.Semaphore(0) for _ in self._beds]
+        self._passed.clear()
+
+    def new_term(self, count: int, one_semaphore: bool) -> None:
+        """Lock held: so many workers from now on, without the plans that they have; all ask."""
+        self._plans = [None] * len(self._plans)
+        if one_semaphore != (self._shared is not None):
+            # A worker that was woken may still lie there, for on one semaphore another may have passed
+            # instead; and who was only about to lie down finds the new bed.  So there is a permit for each.
+            self.wake_all()
+            self._make_beds(one_semaphore)
+            self.wake_all()
+        for thread in self._grow(count, self._attended.now()):
+            thread.start()
+        self.wake_sleepers()
+
+    def leaves(self, worker: int) -> bool:
+        """Lock held: whether a worker is one too many, and goes."""
+        if worker < self.count:
+            return False
+        self._gone.add(worker)
+        self._asleep.discard(worker)
+        if worker in self._passed:  # instead of one that stays
+            self._passed.discard(worker)
+            self._beds[worker].release()
+        return True
+
+    def _loop(self, worker: int) -> None:
+        """What a worker does until the run stops."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def sleep(self, worker: int, timeout: float | None = None) -> None:
+        """Until somebody wakes it, which is done under the lock, after it has parked: the permit waits."""
+        woken = self._beds[worker].acquire(timeout=timeout)
+        if woken and self._shared is not None:
+            self._passed.add(worker)
+
+    def wake(self, worker: int) -> None:
+        """Lock held."""
+        self.semaphores += 1
+        self._asleep.discard(worker)
+        self._beds[worker].release()
+
+    def wake_sleepers(self) -> None:
+        """Lock held."""
+        for worker in sorted(self._asleep):
+            self.wake(worker)
+
+    def wake_all(self) -> None:
+        for bed in self._beds:
+            bed.release()
+
+    def assign(self, worker: int, plan: Plan) -> None:
+        """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
+        self._plans[worker] = plan
+        if self._shared is not None:
+            if worker not in self._passed:
+                self.semaphores += 1
+                self._beds[worker].acquire(blocking=False)
+            self._passed.discard(worker)

@@ -1,0 +1,71 @@
+"""What a running application answers to ``headgate status``, ``restart``, ``query`` and ``set``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.control.commands import query_status, set_something
+from headgate.control.socket import Handler
+from headgate.errors import PipelineError, nearest
+from headgate.sql.types import spark_name
+
+if TYPE_CHECKING:
+    from headgate.engines.spark.engine import _Run
+
+
+def handlers(run: _Run) -> dict[str, Handler]:
+    """The commands by name; each is called on a thread of its own."""
+    return {
+        "status": lambda _: _status(run),
+        "restart": lambda given: _restart(run, given),
+        "history": lambda _: _history(run),
+        "set": lambda given: set_something(run, given),
+    }
+
+
+def _status(run: _Run) -> dict[str, Any]:
+    with run.lock:
+        report, runtime = run.report(run.now()), run.runtime
+        queries = []
+        for node in runtime.nodes.outlets:
+            own = report.queries[node.name]
+            live = runtime.live[node.place]
+            finished = runtime.position.nodes[node.key].cursor > runtime.position.offsets.next_serial
+            state = "finished" if finished else "running"
+            queries.append(query_status(own, state, runtime.backlog(node), live.restarts))
+        return {
+            "app": run.network.name,
+            "engine": "spark",
+            "policy": report.policy,
+            "seconds": report.seconds,
+            "workers": report.workers,
+            "step": run.position.step,
+            "queries": queries,
+            "problems": report.problems,
+        }
+
+
+def _restart(run: _Run, given: dict[str, Any]) -> dict[str, Any]:
+    query = given.get("query")
+    names = [node.name for node in run.nodes.outlets]
+    if query not in names:
+        raise PipelineError(f"There is no query '{query}'.{nearest(str(query), names)}")
+    with run.lock:
+        if query not in run.position.failed:
+            raise PipelineError(f"Query '{query}' has not failed; there is nothing to restart.")
+        run.restart_query(query)
+    return {"ok": True, "query": query}
+
+
+def _history(run: _Run) -> dict[str, Any]:
+    outputs = [
+        {
+            "query": node.name,
+            "path": run.outlets[node.place].history,
+            "schema": {field.name: spark_name(field.type) for field in node.output.schema},
+            "keep": node.output.keep,
+        }
+        for node in run.nodes.outlets
+        if node.output is not None and node.output.keep
+    ]
+    return {"outputs": outputs}

@@ -1,0 +1,112 @@
+"""Sinks that Spark's own connectors write: Kafka, and tables of any format.
+
+The step's task stages a query's rows as a file, and a job of its own writes them before the commit.  A crash
+in between writes them again, so both are at least once: Kafka's records carry their query and step in
+headers, by which a reader can drop what it has seen, and Delta drops what it has by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.connectors.kafka_sink import QUERY_HEADER, STEP_HEADER, KafkaSink
+from headgate.connectors.table_sink import TableSink
+from headgate.engines.spark.kafka import require_kafka
+from headgate.engines.spark.messages import Delivery, OutputPart
+from headgate.engines.spark.session import first_line
+from headgate.engines.spark.sinks import Outlet
+from headgate.engines.spark.tables import quoted
+from headgate.errors import SinkError
+from headgate.graph.network import Output
+from headgate.sql.types import spark_name
+
+
+class Staged(Outlet):
+    """A query whose results a job of Spark's writes: what its task staged goes to Kafka or a table."""
+
+    visible = True
+
+    def __init__(self, output: Output, history: str, session: Any, retries: int, app: str) -> None:
+        super().__init__(output, history)
+        self._session, self._retries, self._app = session, retries, app
+
+    def open(self, resumed: bool) -> None:
+        super().open(resumed)
+        sink = self.output.sink
+        if isinstance(sink, KafkaSink):
+            sink.check(self.output.name, self.output.schema)
+            require_kafka(self._session, f"Query '{self.output.name}'", SinkError)
+
+    def delivery(self) -> Delivery:
+        return Delivery("staged", keep=self.history)
+
+    def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
+        files = [part.file for part in parts]
+        for left in range(self._retries, -1, -1):
+            try:
+                self._write(files, step)
+                return
+            except Exception as error:
+                if not left:
+                    where = f"topic '{s.topic}'" if isinstance(s := self.output.sink, KafkaSink) else s.named
+                    raise SinkError(
+                        f"Query '{self.output.name}': its results cannot be written to {where}: "
+                        f"{first_line(error)}"
+                    ) from error
+
+    def _write(self, files: list[str], step: int) -> None:
+        sink = self.output.sink
+        tasks = self._session.range(0, 1, 1, 1)
+        if isinstance(sink, KafkaSink):
+            columns = "key binary, value binary, headers array<struct<key: string, value: binary>>"
+            rows = tasks.mapInArrow(_Records(files, sink, self.output.name, step), columns)
+            rows.write.format("kafka").options(**sink.writer_options()).save()
+            return
+        assert isinstance(sink, TableSink)
+        fields = ", ".join(f"{quoted(f.name)} {spark_name(f.type)}" for f in self.output.schema)
+        writer = tasks.mapInArrow(_Rows(files), fields).write.mode(sink.mode)
+        if sink.table is not None or sink.format == "delta":
+            # Delta writes a transaction of this application and version once, however often it is asked to.
+            writer = writer.option("txnAppId", f"{self._app}/{self.output.name}")
+            writer = writer.option("txnVersion", str(step))
+        if sink.table is not None:
+            writer.saveAsTable(sink.table)
+        else:
+            writer.format(sink.format).options(**sink.options).save()
+
+
+class _Rows:
+    """Staged rows, in order."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = list(files)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            for name in self.files:
+                with pa.memory_map(name) as file:
+                    for batch in pa.ipc.open_stream(file):
+                        yield batch.select(batch.schema.names[:-2])  # the last two are its order
+
+
+class _Records:
+    """Staged rows as Kafka's records."""
+
+    def __init__(self, files: Sequence[str], sink: KafkaSink, query: str, step: int) -> None:
+        self.files, self.sink = list(files), sink
+        self.headers = [
+            {"key": QUERY_HEADER, "value": query.encode()},
+            {"key": STEP_HEADER, "value": str(step).encode()},
+        ]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        for batch in _Rows(self.files)(batches):
+            keys, values = self.sink.encode(batch)
+            one = pa.array([self.headers], kind)
+            headers = one.take(pa.array(np.zeros(batch.num_rows, dtype=np.int64)))
+            yield pa.RecordBatch.from_arrays([keys, values, headers], names=["key", "value", "headers"])

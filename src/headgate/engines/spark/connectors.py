@@ -1,0 +1,52 @@
+"""Which way each kind of source comes in and each kind of sink goes out on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from headgate.checkpoint.storage import Storage
+from headgate.connectors.files import FileSource
+from headgate.connectors.formats import Parquet
+from headgate.connectors.kafka import KafkaSource
+from headgate.connectors.kafka_sink import KafkaSink
+from headgate.connectors.maven import jars
+from headgate.connectors.parquet import ParquetSink
+from headgate.connectors.rate import RateSource
+from headgate.connectors.table import TableSource
+from headgate.connectors.table_sink import TableSink
+from headgate.engines.spark import connector_sinks as staged
+from headgate.engines.spark import kafka, sinks, sources, tables
+from headgate.graph.network import Network, Output, Source
+
+
+def way_in(source: Source, storage: Storage, session: Any) -> sources.OffsetSource:
+    """How the driver follows a source."""
+    origin = source.origin
+    if isinstance(origin, FileSource) and isinstance(origin.format, Parquet):
+        return sources.Files(source)
+    if isinstance(origin, RateSource):
+        return sources.Rate(source)
+    if isinstance(origin, KafkaSource):
+        return kafka.Kafka(source, session)
+    if isinstance(origin, TableSource):
+        return tables.Table(source, session)
+    return sources.Spool(source, storage)
+
+
+def way_out(output: Output, storage: Storage, session: Any, retries: int, app: str) -> sinks.Outlet:
+    """How a query's results leave."""
+    history = storage.path(f"history/{quote(output.name, safe=' ')}") if output.keep else ""
+    if isinstance(output.sink, ParquetSink):
+        return sinks.Files(output, history)
+    if isinstance(output.sink, (KafkaSink, TableSink)):
+        return staged.Staged(output, history, session, retries, app)
+    return sinks.Inline(output, history, retries)
+
+
+def connectors(network: Network) -> list[str]:
+    """Jars of the connectors that an application needs and Spark does not bring along."""
+    outputs = [*network.outputs, *([network.dead_letter] if network.dead_letter is not None else [])]
+    kafka = any(isinstance(source.origin, KafkaSource) for source in network.sources)
+    kafka |= any(isinstance(output.sink, KafkaSink) for output in outputs)
+    return jars("spark-kafka") if kafka else []

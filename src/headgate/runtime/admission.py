@@ -1,0 +1,302 @@
+"""Admission: sources' tuples are put into one order and get their serials.
+
+Finite sources take turns of 1,024 rows in the order of their declaration; what that order is does not
+depend on how much is read at a time.  Live sources are admitted as their tuples arrive, by arrival time.
+Once a tuple is admitted, everything that happens to it follows from its serial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.connectors.source import Chunk, Reader, Wait
+from headgate.errors import SourceError
+from headgate.graph.network import Source
+from headgate.graph.packet import Marker, Order, Packet
+
+TURN = 1024
+"""Rows that a finite source admits before the next one has its turn."""
+MARKER_EVERY = 16_384
+"""A marker travels with every so many tuples."""
+POLL = 0.02
+"""Seconds between looks at a source that cannot say when it will have more."""
+
+
+@dataclass
+class Entry:
+    """A source as admission sees it."""
+
+    source: Source
+    reader: Reader
+    live: bool
+    ended: bool = False
+    error: BaseException | None = None
+    rows: int = 0
+    """Rows admitted."""
+    last: float = 0.0
+    """When it last had something."""
+    idle: bool = False
+    until: float = 0.0
+    """Before that it has nothing more, as it said."""
+    ended_at: int | None = None
+    """The serial from which on it is known to have ended."""
+
+
+class Admission:
+    """Reads sources and hands out packets with serials.  Not thread-safe; one caller at a time."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        packet_rows: int,
+        marker_every: int = MARKER_EVERY,
+    ) -> None:
+        self.entries: list[Entry] = []
+        self.packet_rows = packet_rows
+        self.next_serial = 0
+        self._marker_every = marker_every
+        self._buffers: list[_Buffer] = []
+        for source in sources:
+            entry = Entry(source, _NOTHING, source.origin.live)
+            try:
+                entry.reader = source.origin.open()
+            except Exception as error:  # a source that cannot be opened fails its queries, not the run
+                entry.error, entry.ended = error, True
+            self.entries.append(entry)
+            self._buffers.append(_Buffer())
+
+    @property
+    def ended(self) -> bool:
+        """Every source is at its end."""
+        return all(e.ended for e in self.entries)
+
+    def held(self, room: Callable[[int], int]) -> frozenset[int] | None:
+        """The sources whose tuples find no room; None if those are all that have any more.
+
+        Finite sources have a common order, so one that finds none holds all of them back.
+        """
+        held: set[int] = set()
+        finite: list[int] = []
+        count = 0
+        for place, entry in enumerate(self.entries):
+            if entry.ended if entry.live else self._drained(place):
+                continue
+            count += 1
+            if not entry.live:
+                finite.append(place)
+            if room(place) <= 0:
+                held.add(place)
+        if not held.isdisjoint(finite):
+            held.update(finite)
+        return None if count and len(held) == count else frozenset(held)
+
+    def poll(
+        self, now: float, packets: int = 1, held: frozenset[int] = frozenset()
+    ) -> list[tuple[int, Packet]] | Wait:
+        """The next packets, by source, or when to ask again.  Empty when all sources have ended.
+
+        ``packets``: how many may come at a time, where that makes reading cheaper.  ``held``: sources that
+        are not read.
+        """
+        live = [p for p, e in enumerate(self.entries) if e.live and not e.ended and p not in held]
+        finite = [
+            p for p, e in enumerate(self.entries) if not e.live and p not in held and not self._drained(p)
+        ]
+        admitted = self._finite(finite, now, packets) if finite else []
+        waits: list[float | None] = []
+        admitted += self._live(live, now, waits)
+        for place, entry in enumerate(self.entries):
+            if place in held:
+                entry.last = now  # it is kept waiting: that is not idling
+            elif entry.source.idle_after is not None:
+                self._note_idle(entry, any(p == place for p, _ in admitted), now)
+        if admitted or self.ended or any(e.error is not None for e in self.entries):
+            return admitted
+        if finite:
+            return Wait(now)
+        return Wait(min((now + POLL if w is None else w for w in waits), default=now + POLL))
+
+    def _drained(self, place: int) -> bool:
+        return self.entries[place].ended and not self._buffers[place].rows
+
+    def _note_idle(self, entry: Entry, had: bool, now: float) -> None:
+        if had:
+            entry.last, entry.idle = now, False
+        elif now - entry.last >= (entry.source.idle_after or 0.0):
+            entry.idle = True
+
+    def _read(self, place: int, now: float, rows: int) -> Chunk | Wait | None:
+        entry = self.entries[place]
+        try:
+            found = entry.reader.poll(now, rows)
+        except Exception as error:
+            entry.error = error
+            if not isinstance(error, SourceError):
+                entry.error = SourceError(
+                    f"Source '{entry.source.name}' failed: {type(error).__name__}: {error}"
+                )
+                entry.error.__cause__ = error
+            found = None
+        if found is None:
+            entry.ended = True
+            if entry.live or len(self.entries) == 1:
+                entry.ended_at = self.next_serial
+            entry.reader.close()
+        return found
+
+    def _live(self, places: list[int], now: float, waits: list[float | None]) -> list[tuple[int, Packet]]:
+        chunks: list[tuple[int, Chunk]] = []
+        for place in places:
+            entry = self.entries[place]
+            if now < entry.until:
+                waits.append(entry.until)
+                continue
+            found = self._read(place, now, self.packet_rows)
+            if isinstance(found, Chunk):
+                chunks.append((place, found))
+            elif isinstance(found, Wait):
+                waits.append(found.until)
+                entry.until = found.until or 0.0
+        if not chunks:
+            return []
+        if len(chunks) == 1:
+            return [self._next_packet(*chunks[0])]
+        arrivals = [
+            np.full(c.batch.num_rows, c.arrivals) if isinstance(c.arrivals, float) else c.arrivals
+            for _, c in chunks
+        ]
+        by_arrival = np.argsort(np.concatenate(arrivals), kind="stable")
+        serials = np.empty(len(by_arrival), dtype=np.int64)
+        serials[by_arrival] = np.arange(self.next_serial, self.next_serial + len(by_arrival))
+        self.next_serial += len(by_arrival)
+        admitted, start = [], 0
+        for (place, chunk), times in zip(chunks, arrivals, strict=True):
+            end = start + chunk.batch.num_rows
+            admitted.append((place, self._packet(place, chunk.batch, serials[start:end], times)))
+            start = end
+        return admitted
+
+    def _finite(self, places: list[int], now: float, packets: int) -> list[tuple[int, Packet]]:
+        """One packet of each, in rounds of turns; a source that ends leaves the rounds."""
+        if len(self.entries) == 1:
+            found = self._read(0, now, self.packet_rows * packets)
+            return self._cut(found) if isinstance(found, Chunk) else []
+        wanted = max(self.packet_rows // TURN, 1) * TURN
+        for place in places:
+            self._fill(place, now, wanted)
+        counts = dict.fromkeys(places, 0)
+        starts: dict[int, list[int]] = {p: [] for p in places}
+        lengths: dict[int, list[int]] = {p: [] for p in places}
+        for _ in range(wanted // TURN):
+            for place in places:
+                rows = min(TURN, self._buffers[place].rows - counts[place])
+                if rows < TURN and self.entries[place].ended_at is None:
+                    # Known at its own turn, so that it does not depend on how much is read at a time.
+                    self.entries[place].ended_at = self.next_serial + rows
+                if rows:
+                    starts[place].append(self.next_serial)
+                    lengths[place].append(rows)
+                    counts[place] += rows
+                    self.next_serial += rows
+        admitted = []
+        for place in places:
+            if counts[place]:
+                batch, arrivals = self._buffers[place].take(counts[place])
+                serials = _ranges(starts[place], lengths[place])
+                admitted.append((place, self._packet(place, batch, serials, arrivals)))
+        return admitted
+
+    def _fill(self, place: int, now: float, wanted: int) -> None:
+        """Read until the buffer holds ``wanted`` rows or the source has ended."""
+        buffer, entry = self._buffers[place], self.entries[place]
+        while buffer.rows < wanted and not entry.ended:
+            found = self._read(place, now, wanted - buffer.rows)
+            if isinstance(found, Chunk):
+                buffer.add(found)
+
+    def _cut(self, chunk: Chunk) -> list[tuple[int, Packet]]:
+        """What the only source gave, as packets."""
+        rows, size = chunk.batch.num_rows, self.packet_rows
+        return [self._next_packet(0, chunk.slice(start, size)) for start in range(0, rows, size)]
+
+    def _next_packet(self, place: int, chunk: Chunk) -> tuple[int, Packet]:
+        """A chunk that is admitted as a whole, with the next serials."""
+        serial = self.next_serial
+        self.next_serial += chunk.batch.num_rows
+        return place, self._packet(place, chunk.batch, serial, _arrivals(chunk))
+
+    def _packet(self, place: int, batch: pa.RecordBatch, serials: Any, arrivals: Any) -> Packet:
+        entry = self.entries[place]
+        markers = []
+        for row in range(-entry.rows % self._marker_every, batch.num_rows, self._marker_every):
+            serial = serials + row if isinstance(serials, int) else int(serials[row])
+            markers.append(Marker(serial, arrivals if isinstance(arrivals, float) else float(arrivals[row])))
+        entry.rows += batch.num_rows
+        return Packet(batch, Order(serials, arrivals, batch.num_rows), tuple(markers))
+
+    def close(self) -> None:
+        for entry in self.entries:
+            if not entry.ended:
+                entry.reader.close()
+
+
+class _Buffer:
+    """Rows read from a finite source and not yet admitted."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._chunks: list[Chunk] = []
+
+    def add(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
+        self.rows += chunk.batch.num_rows
+
+    def take(self, rows: int) -> tuple[pa.RecordBatch, Any]:
+        self.rows -= rows
+        parts: list[Chunk] = []
+        while rows:
+            chunk = self._chunks.pop(0)
+            length = chunk.batch.num_rows
+            if length > rows:
+                self._chunks.insert(0, chunk.slice(rows, length - rows))
+                chunk = chunk.slice(0, rows)
+            parts.append(chunk)
+            rows -= chunk.batch.num_rows
+        if len(parts) == 1:
+            return parts[0].batch, _arrivals(parts[0])
+        batch = pa.concat_batches([part.batch for part in parts])
+        times = {part.arrivals if isinstance(part.arrivals, float) else None for part in parts}
+        if len(times) == 1 and None not in times:
+            return batch, parts[0].arrivals
+        return batch, np.concatenate([np.full(part.batch.num_rows, part.arrivals) for part in parts])
+
+
+class _Nothing(Reader):
+    def poll(self, now: float, max_rows: int) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
+
+
+def _arrivals(chunk: Chunk) -> Any:
+    times = chunk.arrivals
+    return times if isinstance(times, float) else np.asarray(times, dtype=np.float64)
+
+
+def _ranges(starts: list[int], lengths: list[int]) -> Any:
+    """``[s, s+1, …)`` for every start and length, one after the other; an int if they are one range."""
+    if all(s + n == t for s, n, t in zip(starts, lengths, starts[1:], strict=False)):
+        return starts[0]
+    counts = np.array(lengths, dtype=np.int64)
+    ends = np.cumsum(counts)
+    offsets = np.repeat(np.array(starts, dtype=np.int64) - (ends - counts), counts)
+    return offsets + np.arange(int(ends[-1]), dtype=np.int64)

@@ -1,0 +1,215 @@
+"""Boxes and outputs while they run: what they hold, and calls under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.connectors.sink import Writer
+from headgate.errors import HeadgateError
+from headgate.graph.network import Box, Output
+from headgate.graph.operator import Kind, Operator
+from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.ordered.reordering import Reorder
+from headgate.runtime.queues import Fifo, Inbox, Round
+from headgate.runtime.report import QueryReport
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.states import Task
+
+if TYPE_CHECKING:
+    from headgate.runtime.ordered.buckets import Buckets
+    from headgate.runtime.shedding import Gate
+
+Times = npt.NDArray[np.float64]
+NO_TICKET = -1
+"""Of a call that works on what units brought, and leaves nothing itself."""
+
+
+@dataclass(eq=False)
+class LiveBox:
+    """A box while it runs."""
+
+    place: int
+    box: Box
+    operator: Operator
+    state: Any
+    task: Task
+    inbox: Inbox = field(init=False)
+    entry: BoxEntry = field(init=False)
+    """What the policy knows of it."""
+    targets: list[list[Target]] = field(default_factory=list)
+    first: bool = False
+    """Fed by a source."""
+    feeders: list[int] = field(default_factory=list)
+    """For every arrow in, the box it comes from; -1 for a source."""
+    port_sources: list[list[int]] = field(default_factory=list)
+    """For every port, the sources whose tuples can reach it."""
+    holds_time: bool = False
+    """A join: inputs that have ended or fallen idle must not hold its time back."""
+    merges: list[int] = field(default_factory=list)
+    """Merging boxes downstream, whose input may become available when this one has run."""
+    merging_outputs: list[int] = field(default_factory=list)
+    reorder: Reorder[Unit] = field(init=False)
+    """Puts into order what its lanes make."""
+    next_ticket: int = 0
+    open_work: dict[int, Unit] = field(default_factory=dict)
+    """By ticket, what was taken and has not yet been seen to have gone on."""
+    sent: deque[Unit] = field(default_factory=deque)
+    """What has gone on, in order, and of which the policy has not yet heard."""
+    processor: float = 0.0
+    """Of a keyed box: the processor's time that its calls took, one worker at a time."""
+    buckets: Buckets | None = None
+    """A keyed box whose state is kept by bucket, so that several workers can be inside."""
+    end_due: bool = False
+    finished: bool = False
+    removed: bool = False
+    gate: Gate | None = None
+    """Drops tuples before its queue; None: nothing was ever dropped."""
+    broken: bool = False
+    """A call has failed; whatever comes after it is not sent on."""
+
+    @property
+    def keyed(self) -> bool:
+        return self.operator.kind is Kind.KEYED
+
+    @property
+    def late(self) -> int:
+        """Rows that came after their window had closed."""
+        states = [self.state] if self.buckets is None else self.buckets.states
+        return sum([getattr(state, "late", 0) for state in states])
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is under way."""
+        return not self.open_work
+
+    @property
+    def waiting(self) -> int:
+        """Tuples that a call could take now."""
+        held = 0 if self.buckets is None else self.buckets.waiting
+        return self.inbox.available() + held
+
+
+@dataclass(eq=False)
+class LiveOutput:
+    """A query's output while it runs: what waits for the sink, and what was measured."""
+
+    place: int
+    output: Output
+    inbox: Inbox
+    report: QueryReport
+    writer: Writer | None = None
+    times: dict[int, Times] = field(default_factory=dict)
+    """In simulation: when the rows of a packet, known by its id, left their box."""
+    failed: bool = False
+    removed: bool = False
+    """Nobody wants it any more; its sink is to be closed."""
+    missed: dict[str, int] = field(default_factory=dict)
+    """Of a query that joined: by source, the tuples that came before."""
+    markers: list[Marker] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to hand over now."""
+        return bool(self.inbox.loose) or (self.inbox.rows > 0 and self.inbox.available() > 0)
+
+    def take(self) -> list[tuple[Packet, Times | None]]:
+        """Everything that can be handed over now, with the times at which rows left, if exact."""
+        passed = self.inbox.take_loose()
+        if isinstance(self.inbox, Fifo):
+            queued = self.inbox.take_exactly(self.inbox.rows)
+        else:
+            queued = [packet for (packet,) in self.inbox.take(self.inbox.rows)]
+        taken = [(packet, self.times.pop(id(packet), None)) for packet in queued]
+        if passed:
+            taken.append((Packet.empty(self.output.schema, passed), None))
+        return taken
+
+    def forget(self) -> None:
+        """Drop what waits: the query has failed."""
+        self.inbox.clear()
+        self.times.clear()
+
+    def hand_over(self, packet: Packet, times: Times | None, clock: Callable[[], float]) -> None:
+        """Give results to the sink and measure their latency.  One caller per output at a time."""
+        if self.failed:
+            return
+        rows = len(packet)
+        if rows:
+            assert self.writer is not None
+            self.writer.write(packet.batch)
+        now = clock()
+        if rows:
+            arrivals = packet.order.arrivals
+            if times is None and isinstance(arrivals, float):
+                self.report.delivered(now - arrivals, rows, self.output.qos)
+            else:
+                left = now if times is None else times
+                self.report.delivered(left - packet.order.arrival_array(), rows, self.output.qos)
+        for marker in packet.markers:
+            marker.exits[self.output.name] = now
+            self.markers.append(marker)
+
+
+Target = tuple[LiveBox | LiveOutput, int]
+"""Where an arrow leads, and which of the arrows there it is."""
+
+
+@dataclass(eq=False)
+class Unit:
+    """What is taken from a box's queue at once, and leaves at once: in the order of its tickets."""
+
+    live: LiveBox
+    ticket: int
+    rounds: list[Round]
+    head: list[Order]
+    """Order of its first packets, from which the first serial is found if somebody asks."""
+    end: bool = False
+    results: list[list[Packet]] = field(default_factory=list)
+    markers: tuple[Marker, ...] = ()
+    """Markers that came without a tuple and leave after the results."""
+    error: HeadgateError | None = None
+    inputs: tuple[dict[int, int], set[int]] | None = None
+    """For a join: its inputs that have ended, and those that are idle."""
+    passed_on: tuple[LiveBox, ...] = ()
+    """Boxes that have had the results already."""
+    leaves: Callable[[Packet], Times] | None = None
+    """In simulation: when each row of a result leaves the call."""
+
+    @property
+    def first_serial(self) -> int:
+        return min(order.first_serial for order in self.head)
+
+
+@dataclass(eq=False)
+class Work(Unit):
+    """One box call under way.
+
+    A superbox is a tree of them: results of one are passed on to the next packet by packet, while they
+    are in the cache, without going through the queue between them.
+    """
+
+    worker: int = 0
+    tuples: int = 0
+    limit: int = 0
+    """Where the state is kept by bucket: how many tuples to work on."""
+    start: float = 0.0
+    begun: float = 0.0
+    """When its operators' turn came, after all that had to be done to take it."""
+    onward: list[list[Work]] = field(default_factory=list)
+    """For every output, the calls that its packets are passed on to."""
+    members: dict[int, Work] = field(default_factory=dict)
+    """The calls of the whole superbox by box; all of them share this."""
+    keeps: bool = True
+    """Some results go to a queue or an output."""
+    tuples_out: int = 0
+    ended: float = 0.0
+    seconds: float = 0.0
+    overhead: float = 0.0
+    sending: float = 0.0
+    """Seconds of it that went into passing results on."""

@@ -1,0 +1,158 @@
+"""What changes while a run goes on (Haren's live change), and the line on which it is told of it.
+
+A change comes into force at once and as a whole, between two events: a call that is under way goes on and is
+told to the policy that is then in force, a plan or a scheduling task of the policy before is void, and what
+is queued stays.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.errors import PipelineError
+from headgate.graph.durations import parse_duration
+from headgate.graph.network import Output
+from headgate.runtime.report import Report
+from headgate.scheduling import policies
+from headgate.scheduling.interface import Policy
+from headgate.scheduling.trains import Count, Train
+
+OVER = "The run is over; there is nothing left to change."
+SUCCEEDED = "Queries are just being added or removed; try again in a moment."
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to change; what is None stays.
+
+    ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
+    (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
+    there is one.  ``add`` and ``remove`` name queries; one that is to be added is the application's, and does
+    not run yet.
+    """
+
+    at: float = 0.0
+    policy: str | Policy | None = None
+    period: float | str | None = None
+    batch: int | Train | None = None
+    workers: int | None = None
+    add: str | Sequence[str] = ()
+    remove: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for what in ("add", "remove"):
+            given = getattr(self, what)
+            object.__setattr__(self, what, (given,) if isinstance(given, str) else tuple(given))
+        if self.policy is not None:
+            object.__setattr__(self, "policy", policies.get(self.policy))
+        if self.period is not None:
+            seconds = parse_duration(self.period, "period") / 1e6
+            if not 0 < seconds < math.inf:
+                raise PipelineError(f"period={self.period!r}: it must be more than none.")
+            object.__setattr__(self, "period", seconds)
+        if isinstance(self.batch, int):
+            if isinstance(self.batch, bool) or self.batch < 1:
+                raise PipelineError(f"batch={self.batch!r}: it must be a whole number of at least 1 tuple.")
+            object.__setattr__(self, "batch", Count(self.batch))
+        elif self.batch is not None and not isinstance(self.batch, Train):
+            raise PipelineError(f"batch={self.batch!r}: give a number of tuples, or a train (hg.trains).")
+        if self.workers is not None and (
+            not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
+        ):
+            raise PipelineError(f"workers={self.workers!r}: it must be a whole number of at least 1.")
+        if not (isinstance(self.at, (int, float)) and 0 <= self.at < math.inf):
+            raise PipelineError(f"at={self.at!r}: it must be seconds of the run, 0 or more.")
+
+    @property
+    def chosen(self) -> Policy | None:
+        """The policy that takes over."""
+        assert not isinstance(self.policy, str)
+        return self.policy
+
+    @property
+    def settings(self) -> dict[str, float | Train]:
+        """Settings of the policy that change."""
+        given = {"period": self.period, "batch": self.batch}
+        return {name: value for name, value in given.items() if value is not None}  # type: ignore[misc]
+
+    def check(self, policy: Policy) -> None:
+        """Whether a policy has the settings that are to change."""
+        for name in self.settings:
+            if name not in policy.settings:
+                known = [p for p in policies.names() if name in policies.get(p).settings]
+                raise PipelineError(
+                    f"Policy '{policy.name}' has no {name} to set; these have: {', '.join(known)}."
+                )
+
+
+class Runner(Protocol):
+    """A run, as far as others reach it while it goes on."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether another run goes on where this one stops."""
+        ...
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
+
+    def snapshot(self) -> Report:
+        """What has happened so far."""
+        ...
+
+    def halt(self) -> None:
+        """Stop as if by hand."""
+
+
+class Line:
+    """The line to a run: what is planned for it, and whoever wants something of it while it goes on."""
+
+    def __init__(
+        self,
+        planned: Sequence[Change] = (),
+        outputs: Sequence[Output] = (),
+        load: Callable[[str], list[Output]] | None = None,
+    ) -> None:
+        self.load = load
+        """Gives the outputs of the queries in a file."""
+        self.planned = sorted(planned, key=lambda change: change.at)
+        self._outputs = {output.name: output for output in outputs}
+        """The queries that are planned to be added."""
+        self._runner: Runner | None = None
+        self._began = threading.Event()
+
+    def outputs(self, change: Change) -> list[Output]:
+        """The outputs that a planned change adds."""
+        return [self._outputs[name] for name in change.add]
+
+    def attach(self, runner: Runner) -> None:
+        self._runner = runner
+        self._began.set()
+
+    def detach(self, *, for_good: bool = True) -> None:
+        """The run is over, or goes on as another."""
+        self._runner = None
+        (self._began.set if for_good else self._began.clear)()
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Have a change carried out; it is in force on return."""
+        runner = self.runner
+        runner.change(change, outputs)
+        while runner.succeeded and self._runner is runner:
+            time.sleep(0.001)
+        if runner.succeeded:
+            self._began.wait()
+
+    @property
+    def runner(self) -> Runner:
+        """The run, once it goes on."""
+        self._began.wait()
+        runner = self._runner
+        if runner is None:
+            raise PipelineError(OVER)
+        return runner

@@ -1,0 +1,130 @@
+"""What a worker does inside boxes, while others are at work: nothing here needs the scheduler's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headgate.errors import HeadgateError, OperatorError
+from headgate.graph.packet import Packet, empty_batch
+from headgate.runtime.boxes import Unit, Work
+from headgate.runtime.dead_letter_output import LetterBox
+from headgate.runtime.ordered.atomics import Counter
+from headgate.runtime.queues import Round
+
+
+class Calls:
+    """Lets operators work on what calls have taken, and sends on what comes of it.
+
+    ``processor``: the processor's time of whoever calls; None: what calls take is all their own.
+    """
+
+    def __init__(
+        self, letters: LetterBox | None, timer: Callable[[], float], processor: Callable[[], float] | None
+    ) -> None:
+        self._letters = letters
+        self._timer = timer
+        self.processor = processor
+        self.ring_full = Counter()
+        """How often a result found its place taken."""
+
+    def execute(self, work: Work) -> None:
+        """The call itself; needs no lock, since nobody else is inside its lanes."""
+        for member in work.members.values():
+            member.passed_on = tuple([call.live for calls in member.onward for call in calls])
+            member.keeps = len(member.passed_on) < sum([len(targets) for targets in member.live.targets])
+        for packets in work.rounds:
+            self._call(work, packets)
+        if work.end:
+            live = work.live
+            end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
+            try:
+                closed = (
+                    live.operator.finish(live.state, end)
+                    if live.buckets is None
+                    else live.buckets.finish(end)
+                )
+                work.results.append(closed)
+            except Exception as error:
+                work.error = _located(work, error)
+
+    def _call(self, work: Work, packets: Round) -> None:
+        """One round through an operator and whatever of the superbox follows it."""
+        if work.error is not None:
+            return
+        live = work.live
+        weighed = self.processor if live.keyed and live.buckets is None else None
+        begin, spent = self._timer(), 0.0 if weighed is None else weighed()
+        try:
+            if self._letters is None:
+                results = live.operator.process(packets, live.state)
+            else:
+                results = self._letters.process(work, packets)
+        except Exception as error:
+            work.error = _located(work, error)
+            return
+        work.seconds += self._timer() - begin
+        if weighed is not None:
+            live.processor += weighed() - spent
+        work.tuples_out += len(results[0])
+        if work.keeps:
+            work.results.append(results)
+        for packet, following in zip(results, work.onward, strict=True):
+            for member in following:
+                if len(packet):
+                    member.tuples += len(packet)
+                    self._call(member, (packet,))
+                else:
+                    member.markers += packet.markers
+
+    def send(self, unit: Unit) -> bool:
+        """No lock: let what came of a unit leave when it is its turn; false if it is too early, try again."""
+        unit.rounds = []
+        taken = unit.live.reorder.send(unit.ticket, unit)
+        if not taken:
+            self.ring_full.fetch_add(1)
+        return taken
+
+    def split(self, work: Work) -> None:
+        """No lock: split what waits for that, so that workers can share it."""
+        assert work.live.buckets is not None
+        work.live.buckets.split()
+
+    def consume(self, work: Work) -> Iterator[int]:
+        """No lock: work on one bucket's rows after the other, and say how many they were.
+
+        Whoever drives it lets time pass between: what comes of the rows leaves when it goes on.
+        """
+        live, buckets = work.live, work.live.buckets
+        assert buckets is not None
+        for part in buckets.consume(lambda: work.tuples >= work.limit):
+            begin = self._timer()
+            unit, state = part.unit, buckets.states[part.bucket]
+            if unit.inputs is not None:
+                state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])  # type: ignore[attr-defined]
+            try:
+                if unit.error is None:
+                    for number, packets in part.rounds.items():
+                        part.results[number] = live.operator.process(packets, state)
+                        work.tuples_out += len(part.results[number][0])
+            except Exception as error:
+                unit.error = _located(unit, error)
+            work.tuples += part.rows
+            work.seconds += self._timer() - begin
+            yield part.rows
+            whole = buckets.complete(part)
+            if whole is not None:
+                taken = live.reorder.send(whole.ticket, whole)
+                assert taken, "a unit was taken without a place for what comes of it"
+
+
+def _located(unit: Unit, error: Exception) -> HeadgateError:
+    """The error with the box and the tuples it failed on, unless it says so itself."""
+    if isinstance(error, HeadgateError):
+        return error
+    live = unit.live
+    wrapped = OperatorError(
+        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {unit.first_serial} on: "
+        f"{type(error).__name__}: {error}"
+    )
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,283 @@
+"""The network with its queues: who feeds whom, how packets travel, and how far every arrow has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.graph.network import Arrow, Box, Network, Output, Source
+from headgate.graph.operator import Kind, Operator
+from headgate.graph.packet import Marker, Packet
+from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
+from headgate.runtime.ordered.reordering import SCHEMES
+from headgate.runtime.queues import Fifo, Inbox, Merge
+from headgate.runtime.report import QueryReport
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.interface import QueueState
+from headgate.scheduling.states import Task
+
+if TYPE_CHECKING:
+    from headgate.engines.simulated.memory import Memory
+
+NOBODY: frozenset[int] = frozenset()
+RING = 32
+RING_OF_LANE = 4
+"""Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
+NEVER = 1 << 62
+"""The frontier of an arrow that brings nothing more."""
+
+
+class LiveNetwork:
+    """Live boxes and outputs, joined by their inboxes."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        lanes: int,
+        packet_rows: int,
+        queue_rows: int,
+        reorder: str,
+        prepare: Callable[[Operator], Operator],
+    ) -> None:
+        self.network = network
+        self.ring = max(RING, RING_OF_LANE * lanes)
+        self._reorder, self._prepare = reorder, prepare
+        self.admitted = 0
+        """Below this serial, every tuple has been queued."""
+        self.sources_ended = False
+        self.packet_rows = packet_rows
+        self.queue_rows = queue_rows
+        self.needs: frozenset[str] = frozenset()
+        """Measurements that the policy uses and that cost something."""
+        self.memory: Memory | None = None
+        """In a simulation that knows caches and memory: it is told where packets go."""
+        self.boxes: list[LiveBox] = []
+        self.outputs: list[LiveOutput] = []
+        self.merging: list[LiveBox] = []
+        self.source_places = {source: place for place, source in enumerate(network.sources)}
+        self.source_targets: list[list[Target]] = [[] for _ in network.sources]
+        self.extend(network, network.outputs, lanes)
+
+    # --- building -----------------------------------------------------------------------------------
+
+    def extend(
+        self, network: Network, outputs: Sequence[Output], lanes: int
+    ) -> tuple[list[LiveBox], list[LiveOutput]]:
+        """A network that has more boxes than this, and these outputs more: what is new."""
+        self.network = network
+        first = len(self.boxes)
+        boxes = [self._box(first + i, box, lanes) for i, box in enumerate(network.boxes[first:])]
+        made = [
+            LiveOutput(
+                len(self.outputs) + i,
+                o,
+                self._inbox((o.port,)),
+                QueryReport(o.name, has_qos=o.qos is not None),
+            )
+            for i, o in enumerate(outputs)
+        ]
+        self.boxes += boxes
+        self.outputs += made
+        self._connect(boxes, made)
+        self.merging += [live for live in boxes if isinstance(live.inbox, Merge)]
+        return boxes, made
+
+    def _box(self, place: int, box: Box, lanes: int) -> LiveBox:
+        """A stateless box may hold any number of workers, one with state a single one."""
+        operator = self._prepare(box.operator)
+        task = Task(lanes if operator.kind is Kind.STATELESS else 1)
+        live = LiveBox(place, box, operator, operator.open(), task)
+        live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
+        live.holds_time = hasattr(live.state, "idle")
+        live.inbox = self._inbox(box.ports)
+        live.targets = [[] for _ in operator.outputs]
+        live.feeders = [
+            -1 if isinstance(a.node, Source) else self.network.index[a.node]
+            for port in box.ports
+            for a in port
+        ]
+        live.first = -1 in live.feeders
+        return live
+
+    def _inbox(self, ports: Sequence[Sequence[Arrow]]) -> Inbox:
+        arrows = [arrow for port in ports for arrow in port]
+        if len(arrows) == 1:
+            return Fifo(self.queue_rows, self.packet_rows)
+        of_port = [place for place, port in enumerate(ports) for _ in port]
+        schemas = [port[0].schema for port in ports]
+        return Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+
+    def _connect(self, boxes: Sequence[LiveBox], outputs: Sequence[LiveOutput]) -> None:
+        for live in boxes:
+            for place, arrow in enumerate(a for port in live.box.ports for a in port):
+                self._targets(arrow).append((live, place))
+        for output in outputs:
+            for place, arrow in enumerate(output.output.port):
+                self._targets(arrow).append((output, place))
+        for live in boxes:
+            live.port_sources = [
+                [self.source_places[source] for source in self.network.sources_of(port)]
+                for port in live.box.ports
+            ]
+            live.merges = [d for d in self._reach(live.place) if isinstance(self.boxes[d].inbox, Merge)]
+            live.merging_outputs = [
+                o.place
+                for o in outputs
+                if isinstance(o.inbox, Merge) and live.place in self.network.queries[o.output.name]
+            ]
+
+    def _targets(self, arrow: Arrow) -> list[Target]:
+        if isinstance(arrow.node, Source):
+            return self.source_targets[self.source_places[arrow.node]]
+        return self.boxes[self.network.index[arrow.node]].targets[arrow.output]
+
+    def _reach(self, place: int) -> list[int]:
+        found: set[int] = set()
+        todo = list(self.network.downstream[place])
+        while todo:
+            box = todo.pop()
+            if box not in found:
+                found.add(box)
+                todo += self.network.downstream[box]
+        return sorted(found)
+
+    def entry(self, live: LiveBox) -> BoxEntry:
+        live.entry = BoxEntry(
+            live.box.name,
+            live.task.lanes,
+            tuple(self.network.upstream[live.place]),
+            tuple(self.network.downstream[live.place]),
+            self.network.queries_of[live.place],
+            live.operator.cost,
+            tuple(
+                [
+                    self.source_places[arrow.node]
+                    for port in live.box.ports
+                    for arrow in port
+                    if isinstance(arrow.node, Source)
+                ]
+            ),
+            request=self.network.requests[live.place],
+            stated_selectivity=live.operator.selectivity,
+            outlets=self.network.outlets[live.place],
+            query_class=self.network.classes[live.place],
+        )
+        return live.entry
+
+    # --- packets ------------------------------------------------------------------------------------
+
+    def resize(self, packet_rows: int, queue_rows: int) -> None:
+        """Packets and queues of another size; what is queued stays as it is."""
+        self.packet_rows, self.queue_rows = packet_rows, queue_rows
+        for inbox in [target.inbox for target in self.boxes] + [target.inbox for target in self.outputs]:
+            inbox.packet_rows, inbox.capacity = packet_rows, queue_rows
+
+    def room(self, source: int) -> int:
+        """Back-pressure: rows that every queue which a source feeds can take."""
+        room = self.queue_rows
+        for target, arrow in self.source_targets[source]:
+            if not (target.removed if isinstance(target, LiveBox) else target.failed):
+                room = min(room, target.inbox.room(arrow))
+        return room
+
+    def send_downstream(self, unit: Unit) -> None:
+        """Pass on what came of a unit.
+
+        Units of a box come here one at a time, in the order of their tickets, while others are at work: what
+        is done here must hold without the scheduler's lock.
+        """
+        live = unit.live
+        live.broken = live.broken or unit.error is not None
+        if not live.broken and not live.removed:
+            for results in unit.results:
+                for port, packet in enumerate(results):
+                    times = unit.leaves(packet) if unit.leaves is not None and len(packet) else None
+                    for target, arrow in live.targets[port]:
+                        if target not in unit.passed_on:
+                            self.put(target, arrow, packet, times)
+            if unit.markers:
+                self.forward(live, unit.markers)
+        if self.memory is not None:
+            self.memory.sent(unit)
+        live.sent.append(unit)
+
+    def forward(self, live: LiveBox, markers: tuple[Marker, ...]) -> None:
+        """Let markers without tuples leave a box."""
+        for target, _ in live.targets[0]:
+            target.inbox.loose.extend(markers)
+
+    def put(
+        self, target: LiveBox | LiveOutput, arrow: int, packet: Packet, times: Times | None = None
+    ) -> None:
+        """Queue a packet, unless nobody wants it any more."""
+        if target.failed if isinstance(target, LiveOutput) else target.removed:
+            return
+        if not len(packet):
+            target.inbox.loose.extend(packet.markers)
+            return
+        whole = packet
+        if isinstance(target, LiveBox) and target.gate is not None and target.gate.shut:
+            packet = target.gate.keep(packet, arrow)
+            if not len(packet):
+                target.inbox.loose.extend(packet.markers)
+                return
+        if times is not None and isinstance(target, LiveOutput) and isinstance(target.inbox, Fifo):
+            target.times[id(packet)] = times
+        elif "bytes" in self.needs and isinstance(target, LiveBox):
+            target.entry.tuple_bytes = packet.batch.nbytes / len(packet)
+        target.inbox.put(arrow, packet)
+        if self.memory is not None and isinstance(target, LiveBox):
+            self.memory.queued(target, arrow, whole, len(packet))
+
+    def has_place(self, live: LiveBox) -> bool:
+        """Whether a unit more would find its place among those that wait for earlier ones to leave."""
+        return live.next_ticket - live.reorder.next < self.ring
+
+    def measure(self, live: LiveBox) -> QueueState:
+        if live.end_due:
+            return QueueState(1)
+        inbox = live.inbox
+        full = NOBODY
+        if inbox.rows >= inbox.capacity:
+            full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
+        queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
+        if live.buckets is not None:
+            if not self.has_place(live):
+                queue.tuples = 0
+            queue.tuples += live.buckets.waiting
+        return queue
+
+    # --- order --------------------------------------------------------------------------------------
+
+    def _bound(self, arrows: Sequence[Arrow]) -> int:
+        """The serial below which none of the arrows can bring anything new."""
+        known: dict[int, int] = {}
+        return min(self._frontier(arrow, known) for arrow in arrows)
+
+    def _frontier(self, arrow: Arrow, known: dict[int, int]) -> int:
+        node = arrow.node
+        if isinstance(node, Source):
+            return NEVER if self.sources_ended else self.admitted
+        live = self.boxes[self.network.index[node]]
+        if live.finished or live.removed:
+            return NEVER
+        if live.place in known:
+            return known[live.place]
+        bound = min(self._frontier(a, known) for port in live.box.ports for a in port)
+        queued = live.inbox.first_serial()
+        if queued is not None:
+            bound = min(bound, queued)
+        for work in live.open_work.values():
+            bound = min(bound, work.first_serial)
+        if bound == NEVER:  # only what it closes at the end can still come, and that has the last serial
+            bound = self.admitted
+        known[live.place] = bound
+        return bound
+
+    def has_ended(self, arrow: Arrow) -> bool:
+        """Whether an arrow brings nothing more, not even what is closed at the end."""
+        if isinstance(arrow.node, Source):
+            return self.sources_ended
+        live = self.boxes[self.network.index[arrow.node]]
+        return live.finished or live.removed

@@ -1,0 +1,103 @@
+"""QoS-driven scheduling by the priority tuple (Aurora, section 6.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from headgate.scheduling.aurora.superbox import DynamicSuperbox
+from headgate.scheduling.interface import Call, Plan
+from headgate.scheduling.pull import Pull
+from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
+
+SLICE = 0.016
+"""Seconds for which a worker takes a box and what follows it."""
+OLDEST_EVERY = 8
+"""Every so many decisions the longest waiting box is chosen, whatever it is worth."""
+
+
+class PriorityTuple(Pull):
+    """The box whose delay costs most utility now, and of those the one nearest to a critical point.
+
+    A box's expected output latency is the mean latency of its queue plus the cost of everything downstream.
+    Its gradient says how much utility a second of delay loses there, its slack how long until that changes;
+    where several queries need it, gradients add up and the smallest slack counts.  The box runs with all that
+    follows it, for a time slice.  No box starves, though utility past its last critical point has nothing
+    more to lose: of every eight decisions one goes to the box that has been longest without a call, so a box
+    that is ready runs after at most eight times as many decisions as there are boxes.
+
+    Where starting a plan costs something by itself (Spark), a plan takes the queries whose utility would fall
+    before the next plan is over, then others as far as its time allows (``scheduling.superbox``).  Of every
+    eighth, up to half goes first to the queries that have been longest without a call, which gives the same
+    bound.
+    """
+
+    name = "qos"
+    needs = frozenset({"latency"})
+
+    def __init__(self, time_slice: float = SLICE) -> None:
+        self.time_slice = time_slice
+
+    def begin(self, workers: int) -> None:
+        boxes = self.catalog.boxes
+        self._after = [self.catalog.downstream(place) for place in range(len(boxes))]
+        self._calls = [tuple(Call(box, WHOLE_QUEUE) for box in after) for after in self._after]
+        self._below = [self._of_queries(place) for place in range(len(boxes))]
+        self._superbox = DynamicSuperbox(self.catalog)
+        self._decisions = 0
+        self._last = -1
+        self._turns = [0] * len(boxes)
+        """The decision that last called each box."""
+
+    def _of_queries(self, place: int) -> list[tuple[str, list[int]]]:
+        """Of each query with a goal that needs a box: that box and those downstream that the query needs."""
+        boxes = self.catalog.boxes
+        return [
+            (query, [place, *(box for box in self._after[place] if query in boxes[box].queries)])
+            for query in boxes[place].queries
+            if query in self.catalog.goals
+        ]
+
+    # --- priorities ---------------------------------------------------------------------------------
+
+    def priority(self, place: int, now: float) -> tuple[float, float]:
+        """Utility lost per second of delay, and the negative slack: the greater, the sooner."""
+        boxes = self.catalog.boxes
+        latency = boxes[place].latency(now)
+        gradient, slack = 0.0, math.inf
+        for query, below in self._below[place]:
+            expected = latency + sum([boxes[box].cost for box in below])
+            goal = self.catalog.goals[query]
+            gradient += goal.gradient(expected)
+            slack = min(slack, goal.slack(expected))
+        return gradient, -slack
+
+    def choose(self, worker: int, now: float) -> Plan | None:
+        ready = self.catalog.ready
+        if not ready:
+            return None
+        self._decisions += 1
+        fair = self._decisions % OLDEST_EVERY == 0
+        if self.catalog.plan_overhead:
+            plan = self._superbox.plan(now, self._turns, fair=fair)
+        elif fair:
+            plan = self._with_all_behind(min(ready, key=self._turns.__getitem__))
+        else:
+            plan = self._box(ready, now)
+        for call in plan:
+            self._turns[call.box] = self._decisions
+        return plan or None
+
+    def _box(self, ready: Sequence[int], now: float) -> Plan:
+        """The box of the highest priority; of equal ones they take turns."""
+        count = len(self.catalog.boxes)
+        ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
+        return self._with_all_behind(max(ready, key=ranks.__getitem__))
+
+    def _with_all_behind(self, place: int) -> Plan:
+        self._last = place
+        return (Call(place, self._train(place)), *self._calls[place])
+
+    def _train(self, place: int) -> Train:
+        through = self.catalog.through(place, {})
+        return WHOLE_QUEUE if through <= 0 else Count(max(1, int(self.time_slice / through)))

@@ -1,0 +1,1 @@
+"""The Bobox scheduler (DATESO 2011) and its baseline: immediate and deferred tasks, per memory node."""

@@ -1,0 +1,180 @@
+"""The shipped policies, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
+
+from headgate.errors import PipelineError, nearest
+from headgate.scheduling.aurora.application import AutoTraversal, MinCost, MinLatency, MinMemory
+from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
+from headgate.scheduling.aurora.priority import PriorityTuple
+from headgate.scheduling.aurora.round_robin import RoundRobin
+from headgate.scheduling.aurora.shedding import LATENCY, Shedding
+from headgate.scheduling.aurora.shedding import PERIOD as SHEDDING_PERIOD
+from headgate.scheduling.aurora.thread_per_box import ThreadPerBox
+from headgate.scheduling.aurora.top_k import TopK
+from headgate.scheduling.aurora.tuple_at_a_time import TupleAtATime
+from headgate.scheduling.bobox.policy import Bobox, BoboxBaseline
+from headgate.scheduling.haren.assignments import Assign, balanced, together
+from headgate.scheduling.haren.by_priority import (
+    Chain,
+    FirstComeFirstServed,
+    HighestRate,
+    MultiClass,
+    QueueSize,
+    Random,
+)
+from headgate.scheduling.haren.policy import PERIOD as SCHEDULING_PERIOD
+from headgate.scheduling.haren.policy import Haren
+from headgate.scheduling.haren.priorities import Prioritize, by_class, reverse, then
+from headgate.scheduling.interface import Policy
+from headgate.scheduling.las.policy import Las, Nls
+from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
+from headgate.scheduling.ordered.last_in_pipeline import LastInPipeline
+from headgate.scheduling.trains import Train
+from headgate.scheduling.tuning.elastic import MARGIN, PERIOD, Elastic
+from headgate.scheduling.tuning.tuned import Tuned
+
+__all__ = [
+    "DEFAULT",
+    "Chain",
+    "FirstComeFirstServed",
+    "HighestRate",
+    "MultiClass",
+    "QueueSize",
+    "Random",
+    "balanced",
+    "by_class",
+    "describe",
+    "elastic",
+    "get",
+    "haren",
+    "multi_class",
+    "names",
+    "reverse",
+    "shedding",
+    "then",
+    "together",
+    "tuned",
+]
+
+DEFAULT = "lp"
+_GIVEN = {"prioritize", "name"}
+"""What the policies made with Haren give it themselves."""
+
+_POLICIES: dict[str, Callable[..., Policy]] = {
+    policy.name: policy
+    for policy in (
+        RoundRobin,
+        TupleAtATime,
+        ThreadPerBox,
+        LastInPipeline,
+        QueueSizeThrottling,
+        EstimatedTime,
+        CurrentThroughput,
+        MinCost,
+        MinLatency,
+        MinMemory,
+        AutoTraversal,
+        PriorityTuple,
+        TopK,
+        BucketedPriorityTuple,
+        FirstComeFirstServed,
+        QueueSize,
+        HighestRate,
+        Chain,
+        Random,
+        MultiClass,
+        Bobox,
+        BoboxBaseline,
+        Las,
+        Nls,
+    )
+}
+
+
+def names() -> list[str]:
+    """The names that ``policy=`` takes."""
+    return sorted(_POLICIES)
+
+
+def describe(name: str) -> str:
+    """One line on what a policy is for."""
+    return (_POLICIES[name].__doc__ or "").strip().splitlines()[0]
+
+
+def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: float = MARGIN) -> Elastic:
+    """A policy that finds the best number of workers while it runs, up to ``workers=`` of the run."""
+    return Elastic(get(policy), period, margin)
+
+
+def tuned(policy: str | Policy = "auto_traversal", period: float = 1.0, margin: float = 0.05) -> Tuned:
+    """A policy whose trains get the length that serves latency best, found while it runs."""
+    return Tuned(get(policy), period, margin)
+
+
+def shedding(
+    policy: str | Policy = PriorityTuple.name,
+    strategy: str = "random",
+    period: float = SHEDDING_PERIOD,
+    latency: float = LATENCY,
+) -> Shedding:
+    """A policy that drops tuples while more arrive than can be processed in time.
+
+    ``strategy``: "random", or "semantic", which drops the least important ones first, by the expressions that
+    queries give: ``stream.to(name, sink, importance="amount")``.  Every ``period`` seconds it looks anew.  A
+    query lacks room where its QoS graph falls, and without a graph beyond ``latency`` seconds.
+    """
+    return Shedding(get(policy), strategy, period, latency)
+
+
+def haren(
+    assign: Assign = balanced,
+    prioritize: str | Prioritize = "fcfs",
+    period: float = SCHEDULING_PERIOD,
+    batch: int | Train | None = None,
+    *,
+    name: str | None = None,
+) -> Haren:
+    """A policy from two functions.
+
+    ``assign(box, workers)`` returns a worker or its number; ``prioritize(box)`` a number, or a tuple that is
+    compared in order, the greater the sooner, or the name of a feature or of a shipped policy's function.
+    Features are attributes of ``box``.  Both are decided again every ``period`` seconds; a call takes at most
+    ``batch`` tuples, by default as many as are expected to take 10 ms.
+    """
+    return Haren(assign, prioritize, period, batch, name=name)
+
+
+def multi_class(
+    classes: Mapping[int, str | Prioritize] | None = None,
+    *,
+    otherwise: str | Prioritize = "highest_rate",
+    period: float = SCHEDULING_PERIOD,
+    batch: int | Train | None = None,
+) -> MultiClass:
+    """Queries of a higher class first, then the function of their class: ``multi_class({1: "fcfs"})``."""
+    return MultiClass(classes, otherwise=otherwise, period=period, batch=batch)
+
+
+def get(policy: str | Policy, **options: Any) -> Policy:
+    """The policy of that name, with its options if there are any, or the object given.
+
+    For instance ``get("mc", train=hg.trains.Count(9))``, ``get("top_k", k=5)``, ``get("fcfs", period=0.05)``.
+    """
+    if isinstance(policy, Policy):
+        return policy
+    if policy not in _POLICIES:
+        raise PipelineError(
+            f"There is no policy '{policy}'.{nearest(policy, _POLICIES)} There are: {', '.join(names())}."
+        )
+    known = dict(signature(_POLICIES[policy]).parameters)
+    if known.pop("options", None) is not None:  # Haren's own, but what makes it that policy
+        known |= {name: p for name, p in signature(Haren).parameters.items() if name not in _GIVEN}
+    for option in options:
+        if option not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise PipelineError(f"Policy '{policy}' has no option '{option}'; {takes}.")
+    return _POLICIES[policy](**options)

@@ -1,0 +1,81 @@
+"""Times as numbers since 1970 and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.errors import ExpressionError
+from headgate.sql import types as t
+from headgate.sql.node import FallibleKernel, Kernel, Node, fallible, strict
+from headgate.sql.registry import Call, function
+from headgate.sql.values import Bad, Value, as_array, both_valid, from_numbers, numbers, some
+
+
+def _since_epoch(step: int) -> Kernel:
+    def run(value: Value) -> Value:
+        micros = numbers(value)
+        return from_numbers(micros // step, t.BIGINT, both_valid(len(micros), value))
+
+    return run
+
+
+for _name, _step in (("unix_seconds", 1_000_000), ("unix_millis", 1_000), ("unix_micros", 1)):
+
+    def _build_unix(call: Call, step: int = _step) -> Node:
+        return strict(t.BIGINT, call.text, _since_epoch(step), call.cast(0, t.TIMESTAMP))
+
+    function(_name, args=1)(_build_unix)
+
+
+@function("unix_timestamp", "to_unix_timestamp", args=1)
+def _unix_timestamp(call: Call) -> Node:
+    if call.args[0].type == t.STRING:
+        raise ExpressionError(
+            f"{call.name}() of a string is not supported in {call.text!r}; use "
+            f"unix_seconds(CAST(... AS TIMESTAMP))."
+        )
+
+    def run(value: Value) -> Value:
+        micros = numbers(value)
+        # Unlike unix_seconds, this one truncates towards 1970.
+        return from_numbers(
+            (micros - np.fmod(micros, 1_000_000)) // 1_000_000, t.BIGINT, both_valid(len(micros), value)
+        )
+
+    return strict(t.BIGINT, call.text, run, call.cast(0, t.TIMESTAMP))
+
+
+@function("unix_date", args=1)
+def _unix_date(call: Call) -> Node:
+    return strict(t.INT, call.text, lambda v: as_array(v, 1).view(t.INT), call.cast(0, t.DATE))
+
+
+@function("date_from_unix_date", args=1)
+def _date_from_unix_date(call: Call) -> Node:
+    return strict(t.DATE, call.text, lambda v: as_array(v, 1).view(t.DATE), call.cast(0, t.INT))
+
+
+def _from_epoch(step: int) -> FallibleKernel:
+    limit = (2**63 - 1) // step
+
+    def run(value: Value) -> tuple[Value, Bad]:
+        data = numbers(value)
+        outside = (data > limit) | (data < -limit)
+        valid = both_valid(len(data), value)
+        bad = some(outside if valid is None else outside & valid)
+        if bad is not None:
+            valid = ~bad if valid is None else valid & ~bad
+        return from_numbers(np.where(outside, 0, data) * step, t.TIMESTAMP, valid), bad
+
+    return run
+
+
+for _name, _step in (("timestamp_seconds", 1_000_000), ("timestamp_millis", 1_000), ("timestamp_micros", 1)):
+
+    def _build_epoch(call: Call, step: int = _step) -> Node:
+        if not (t.is_integral(call.args[0].type) or call.args[0].type == t.NULL):
+            raise call.mismatch("a whole number (other types are not supported)")
+        reason = f"the timestamp {call.text} is out of range"
+        return fallible(t.TIMESTAMP, call.text, reason, _from_epoch(step), call.cast(0, t.BIGINT))
+
+    function(_name, args=1)(_build_epoch)

@@ -1,0 +1,210 @@
+"""Mathematical functions and the function forms of arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.sql import arithmetic
+from headgate.sql import types as t
+from headgate.sql.logic import null_if
+from headgate.sql.node import (
+    Kernel,
+    Node,
+    constant,
+    strict,
+)
+from headgate.sql.registry import Call, function
+from headgate.sql.values import (
+    Numbers,
+    Value,
+    both_valid,
+    from_numbers,
+    numbers,
+    rows,
+)
+
+
+def _numpy(compute: Callable[..., Any]) -> Kernel:
+    """A kernel over doubles; ``compute`` sees 0 where the operand is null."""
+
+    def run(*values: Value) -> Value:
+        n = rows(*values)
+        with np.errstate(all="ignore"):
+            out = compute(*(numbers(v) for v in values))
+        return from_numbers(np.broadcast_to(out, n), t.DOUBLE, both_valid(n, *values))
+
+    return run
+
+
+def _doubles(*names: str, compute: Callable[..., Any], args: int = 1) -> None:
+    def build(call: Call) -> Node:
+        nodes = [call.cast(i, t.DOUBLE) for i in range(args)]
+        return strict(t.DOUBLE, call.text, _numpy(compute), *nodes)
+
+    function(*names, args=args)(build)
+
+
+_doubles("sqrt", compute=np.sqrt)
+_doubles("cbrt", compute=np.cbrt)
+_doubles("exp", compute=np.exp)
+_doubles("expm1", compute=np.expm1)
+_doubles("sin", compute=np.sin)
+_doubles("cos", compute=np.cos)
+_doubles("tan", compute=np.tan)
+_doubles("asin", compute=np.arcsin)
+_doubles("acos", compute=np.arccos)
+_doubles("atan", compute=np.arctan)
+_doubles("sinh", compute=np.sinh)
+_doubles("cosh", compute=np.cosh)
+_doubles("tanh", compute=np.tanh)
+_doubles("degrees", compute=np.degrees)
+_doubles("radians", compute=np.radians)
+_doubles("rint", compute=np.rint)
+_doubles("signum", "sign", compute=lambda x: np.where(x == 0, x, np.sign(x)))
+_doubles("atan2", compute=lambda y, x: np.arctan2(y + 0.0, x + 0.0), args=2)
+_doubles("hypot", compute=np.hypot, args=2)
+
+
+def _java_pow(x: Numbers, y: Numbers) -> Numbers:
+    # C says 1 for pow(1, NaN) and pow(-1, inf); Java says NaN.
+    out = np.power(x, y)
+    return np.where(np.isnan(y) | ((np.abs(x) == 1) & np.isinf(y)), np.nan, out)
+
+
+_doubles("pow", "power", compute=_java_pow, args=2)
+
+
+def _logarithm(call: Call, compute: Callable[[Numbers], Any], low: float = 0.0) -> Node:
+    def run(value: Value) -> Value:
+        data = numbers(value)
+        inside = ~(data <= low)
+        valid = both_valid(len(data), value)
+        with np.errstate(all="ignore"):
+            out = compute(np.where(inside, data, 1.0))
+        return from_numbers(out, t.DOUBLE, inside if valid is None else inside & valid)
+
+    return strict(t.DOUBLE, call.text, run, call.cast(len(call.args) - 1, t.DOUBLE))
+
+
+@function("ln", args=1)
+def _ln(call: Call) -> Node:
+    return _logarithm(call, np.log)
+
+
+@function("log10", args=1)
+def _log10(call: Call) -> Node:
+    return _logarithm(call, np.log10)
+
+
+@function("log2", args=1)
+def _log2(call: Call) -> Node:
+    return _logarithm(call, np.log2)
+
+
+@function("log1p", args=1)
+def _log1p(call: Call) -> Node:
+    return _logarithm(call, np.log1p, low=-1.0)
+
+
+@function("log", args=(1, 2))
+def _log(call: Call) -> Node:
+    if len(call.args) == 1:
+        return _logarithm(call, np.log)
+
+    def run(base: Value, value: Value) -> Value:
+        n = rows(base, value)
+        b, x = (np.broadcast_to(numbers(v), n) for v in (base, value))
+        inside = ~(b <= 0) & ~(x <= 0)
+        valid = both_valid(n, base, value)
+        with np.errstate(all="ignore"):
+            out = np.log(np.where(inside, x, 1.0)) / np.log(np.where(inside, b, 2.0))
+        return from_numbers(out, t.DOUBLE, inside if valid is None else inside & valid)
+
+    return strict(t.DOUBLE, call.text, run, call.cast(0, t.DOUBLE), call.cast(1, t.DOUBLE))
+
+
+@function("e", args=0)
+def _e(call: Call) -> Node:
+    return constant(pa.scalar(float(np.e)), call.text)
+
+
+@function("pi", args=0)
+def _pi(call: Call) -> Node:
+    return constant(pa.scalar(float(np.pi)), call.text)
+
+
+@function("abs", args=1)
+def _abs(call: Call) -> Node:
+    return arithmetic.absolute(call.numeric(), call.text)
+
+
+@function("negative", args=1)
+def _negative(call: Call) -> Node:
+    return arithmetic.negate(call.args[0], call.text)
+
+
+@function("positive", args=1)
+def _positive(call: Call) -> Node:
+    return call.numeric()
+
+
+@function("mod", args=2)
+def _mod(call: Call) -> Node:
+    return arithmetic.remainder("%", call.args[0], call.args[1], call.text)
+
+
+@function("pmod", args=2)
+def _pmod(call: Call) -> Node:
+    return arithmetic.remainder("pmod", call.args[0], call.args[1], call.text)
+
+
+@function("div", args=2)
+def _div(call: Call) -> Node:
+    return arithmetic.integral_divide(call.args[0], call.args[1], call.text)
+
+
+def _try(name: str, operator: str) -> None:
+    def build(call: Call) -> Node:
+        if any(not t.is_numeric(n.type) and n.type not in (t.NULL, t.STRING) for n in call.args):
+            raise call.mismatch("two numbers")
+        left, right = call.args
+        if operator in ("/", "%") and t.is_numeric(right.type):
+            # Where the divisor is zero, Spark does not evaluate the dividend.
+            zero = constant(pa.scalar(0, t.INT), "0", literal=True)
+            right = null_if(right, zero, call.text).spelled(right.text)
+        return arithmetic.arithmetic(operator, left, right, call.text, forgive=True)
+
+    function(name, args=2)(build)
+
+
+_try("try_add", "+")
+_try("try_subtract", "-")
+_try("try_multiply", "*")
+_try("try_divide", "/")
+_try("try_mod", "%")
+
+
+def _shift(name: str, operator: str) -> None:
+    function(name, args=2)(lambda call: arithmetic.shift(operator, call.args[0], call.args[1], call.text))
+
+
+_shift("shiftleft", "<<")
+_shift("shiftright", ">>")
+_shift("shiftrightunsigned", ">>>")
+
+
+@function("bit_count", args=1)
+def _bit_count(call: Call) -> Node:
+    if not (t.is_integral(call.args[0].type) or call.args[0].type == t.BOOLEAN):
+        raise call.mismatch("a whole number")
+
+    def run(value: Value) -> Value:
+        # Java widens to 64 bits with the sign, then counts.
+        wide = numbers(value).astype(np.int64).view(np.uint64)
+        return from_numbers(np.bitwise_count(wide), t.INT, both_valid(len(wide), value))
+
+    return strict(t.INT, call.text, run, call.args[0])

@@ -1,0 +1,180 @@
+"""The table of functions: what a name means, how many operands it takes, and what is refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headgate.errors import ExpressionError, TypeMismatch, UnsupportedFunction, nearest
+from headgate.sql.casts import implicit
+from headgate.sql.node import Node
+from headgate.sql.types import DOUBLE, NULL, STRING, common_of, is_numeric, spark_name
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call whose operands are compiled."""
+
+    name: str
+    text: str
+    args: tuple[Node, ...]
+    trees: tuple[exp.Expr, ...]
+
+    def cast(self, index: int, target: pa.DataType) -> Node:
+        """An operand brought to a type as Spark does for function arguments."""
+        return implicit(self.args[index], target, f"{self.name}()", self.text)
+
+    def common(self, *indices: int, strings: bool = True) -> list[Node]:
+        """Operands brought to their common type (all of them, if none is named)."""
+        chosen = [self.args[i] for i in indices] if indices else list(self.args)
+        target = common_of([n.type for n in chosen], f"{self.name}()", self.text, strings=strings)
+        return [implicit(n, target, f"{self.name}()", self.text) for n in chosen]
+
+    def constant(self, index: int, target: pa.DataType, what: str) -> pa.Scalar:
+        """The value of an operand that must be a constant."""
+        scalar = self.cast(index, target).constant
+        if scalar is None:
+            raise ExpressionError(
+                f"{self.name}() is supported only with a constant {what}, not "
+                f"{self.args[index].text!r}, in {self.text!r}."
+            )
+        return scalar
+
+    def numeric(self, index: int = 0) -> Node:
+        """An operand that must be a number; a string is read as a double."""
+        node = self.args[index]
+        if node.type in (STRING, NULL):
+            return self.cast(index, DOUBLE)
+        if not is_numeric(node.type):
+            raise self.mismatch("a number", index)
+        return node
+
+    def mismatch(self, expected: str, *indices: int) -> TypeMismatch:
+        given = ", ".join(spark_name(self.args[i].type) for i in (indices or range(len(self.args))))
+        return TypeMismatch(f"{self.name}() takes {expected}, not {given}, in {self.text!r}.")
+
+
+Build: TypeAlias = Callable[[Call], Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A supported function: its builder and how many operands it may have."""
+
+    build: Build
+    least: int
+    most: int | None
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+AGGREGATES = frozenset(
+    [
+        "count",
+        "sum",
+        "avg",
+        "mean",
+        "min",
+        "max",
+        "stddev",
+        "stddev_samp",
+        "std",
+        "stddev_pop",
+        "variance",
+        "var_samp",
+        "var_pop",
+        "first",
+        "first_value",
+        "last",
+        "last_value",
+        "any_value",
+        "collect_list",
+        "array_agg",
+        "approx_percentile",
+        "percentile_approx",
+    ]
+)
+_DEPENDS_ON_NOW = frozenset(
+    [
+        "current_timestamp",
+        "now",
+        "current_date",
+        "curdate",
+        "current_time",
+        "localtimestamp",
+        "current_timezone",
+        "unix_timestamp",
+    ]
+)
+_DEPENDS_ON_CHANCE = frozenset(
+    [
+        "rand",
+        "random",
+        "randn",
+        "uuid",
+        "shuffle",
+        "randstr",
+        "uniform",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+    ]
+)
+
+
+def function(*names: str, args: int | tuple[int, int | None]) -> Callable[[Build], Build]:
+    """Registers a builder under its names; ``args`` is a count, or the least and most (None: any)."""
+    least, most = (args, args) if isinstance(args, int) else args
+
+    def register(build: Build) -> Build:
+        for name in names:
+            FUNCTIONS[name] = Function(build, least, most)
+        return build
+
+    return register
+
+
+def build_call(call: Call) -> Node:
+    """Compiles a call, or says why it is not supported."""
+    found = FUNCTIONS.get(call.name)
+    if found is None:
+        raise unsupported(call.name, call.text)
+    count = len(call.args)
+    if count < found.least or (found.most is not None and count > found.most):
+        if call.name in _DEPENDS_ON_NOW and not count:
+            raise unsupported(call.name, call.text)
+        raise ExpressionError(f"{call.name}() takes {_arity(found)}, not {count}, in {call.text!r}.")
+    return found.build(call).spelled(call.text)
+
+
+def unsupported(name: str, text: str) -> UnsupportedFunction:
+    where = f" in {text!r}"
+    if name in _DEPENDS_ON_NOW:
+        return UnsupportedFunction(
+            f"{name}() is not supported{where}: results must not depend on when they are computed. "
+            "Use a timestamp column of the source."
+        )
+    if name in _DEPENDS_ON_CHANCE:
+        return UnsupportedFunction(
+            f"{name}() is not supported{where}: results must not depend on chance or on where a "
+            f"row is computed. "
+            "Use a column of the source."
+        )
+    if name in AGGREGATES:
+        return UnsupportedFunction(
+            f"{name}() is an aggregate and cannot be used in a row expression{where}. Use it in "
+            f"agg(), running() or window()."
+        )
+    return UnsupportedFunction(f"The function {name}() is not supported{where}.{nearest(name, FUNCTIONS)}")
+
+
+def _arity(found: Function) -> str:
+    if found.most is None:
+        return f"at least {found.least} operands"
+    if found.least == found.most:
+        return f"{found.least} operand{'s' if found.least != 1 else ''}"
+    return f"{found.least} to {found.most} operands"

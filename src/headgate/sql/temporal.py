@@ -1,0 +1,312 @@
+"""Functions of dates and timestamps, in UTC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import ExpressionError
+from headgate.sql import intervals
+from headgate.sql import types as t
+from headgate.sql.casts import cast
+from headgate.sql.node import Node, fallible, null_of, strict
+from headgate.sql.parsing import days_from_civil
+from headgate.sql.registry import Call, function
+from headgate.sql.values import (
+    Bad,
+    Numbers,
+    Value,
+    as_array,
+    both_valid,
+    from_numbers,
+    kernel,
+    numbers,
+    rows,
+    some,
+)
+
+_DAY = intervals.DAY
+_to_int = kernel("cast", pc.CastOptions.unsafe(t.INT))
+
+
+def _time_operand(call: Call, index: int) -> Node:
+    """A timestamp with or without zone; a date or a string becomes one with."""
+    node = call.args[index]
+    return node if t.is_timestamp(node.type) else call.cast(index, t.TIMESTAMP)
+
+
+def _naive(value: Value) -> pa.Array:
+    # In UTC the wall clock is the instant, and Arrow's zone lookup costs more than the field.
+    array = as_array(value, 1)
+    return array.view(t.TIMESTAMP_NTZ) if t.is_timestamp(array.type) else array
+
+
+def _date_part(arrow: Callable[[pa.Array], pa.Array]) -> Callable[[Call], Node]:
+    def build(call: Call) -> Node:
+        return strict(
+            t.INT, call.text, lambda v: _to_int(arrow(as_array(v, 1))), call.cast(len(call.args) - 1, t.DATE)
+        )
+
+    return build
+
+
+_DATE_PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "year": pc.year,
+    "month": pc.month,
+    "day": pc.day,
+    "dayofmonth": pc.day,
+    "quarter": pc.quarter,
+    "dayofyear": pc.day_of_year,
+    "weekofyear": pc.iso_week,
+    "dayofweek": lambda a: pc.day_of_week(a, count_from_zero=False, week_start=7),
+    "weekday": lambda a: pc.day_of_week(a, count_from_zero=True, week_start=1),
+}
+for _name, _arrow in _DATE_PARTS.items():
+    function(_name, args=1)(_date_part(_arrow))
+
+_TIME_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
+    "hour": lambda micros: np.mod(micros, _DAY) // 3_600_000_000,
+    "minute": lambda micros: np.mod(micros, 3_600_000_000) // 60_000_000,
+    "second": lambda micros: np.mod(micros, 60_000_000) // 1_000_000,
+}
+
+
+def _time_part(compute: Callable[[Numbers], Numbers]) -> Callable[[Call], Node]:
+    def build(call: Call) -> Node:
+        def run(value: Value) -> Value:
+            data = numbers(value)
+            return from_numbers(compute(data), t.INT, both_valid(len(data), value))
+
+        return strict(t.INT, call.text, run, _time_operand(call, len(call.args) - 1))
+
+    return build
+
+
+for _name, _compute in _TIME_PARTS.items():
+    function(_name, args=1)(_time_part(_compute))
+
+_EXTRACT = {
+    "year": "year", "y": "year", "years": "year", "yr": "year", "yrs": "year",
+    "quarter": "quarter", "qtr": "quarter",
+    "month": "month", "mon": "month", "mons": "month", "months": "month",
+    "week": "weekofyear", "w": "weekofyear", "weeks": "weekofyear",
+    "day": "day", "d": "day", "days": "day",
+    "dayofweek": "dayofweek", "dow": "dayofweek",
+    "doy": "dayofyear",
+    "hour": "hour", "h": "hour", "hours": "hour", "hr": "hour", "hrs": "hour",
+    "minute": "minute", "m": "minute", "min": "minute", "mins": "minute", "minutes": "minute",
+}  # fmt: skip
+
+
+@function("extract", "date_part", "datepart", args=2)
+def _extract(call: Call) -> Node:
+    field = str(call.constant(0, t.STRING, "field").as_py()).lower()
+    part = _EXTRACT.get(field)
+    if part is None:
+        raise ExpressionError(
+            f"The field {field!r} is not supported in {call.text!r}. Use one of "
+            f"{', '.join(sorted(set(_EXTRACT.values())))}."
+        )
+    if part in _TIME_PARTS:
+        return _time_part(_TIME_PARTS[part])(call)
+    return _date_part(_DATE_PARTS[part])(call)
+
+
+_TRUNCATIONS = {
+    "year": "year", "yyyy": "year", "yy": "year",
+    "quarter": "quarter",
+    "month": "month", "mm": "month", "mon": "month",
+    "week": "week",
+    "day": "day", "dd": "day",
+    "hour": "hour", "minute": "minute", "second": "second",
+    "millisecond": "millisecond", "microsecond": "microsecond",
+}  # fmt: skip
+_FIXED = {
+    "day": _DAY,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+
+
+def truncate_days(days: Numbers, unit: str) -> Numbers:
+    """Days moved back to the start of their year, quarter, month or ISO week."""
+    if unit == "week":
+        monday: Numbers = days - np.mod(days + 3, 7)
+        return monday
+    year, month, day = intervals.civil_from_days(days)
+    ones = np.ones_like(day)
+    if unit == "month":
+        return days - day + 1
+    first = ones if unit == "year" else (month - 1) // 3 * 3 + 1
+    return days_from_civil(year, first, ones)[0]
+
+
+def _unit(call: Call, index: int, allowed: tuple[str, ...]) -> str:
+    given = call.constant(index, t.STRING, "unit").as_py()
+    unit = _TRUNCATIONS.get(str(given).lower())
+    if unit not in allowed:
+        raise ExpressionError(
+            f"The unit {given!r} is not supported in {call.text!r}. Use one of {', '.join(allowed)}."
+        )
+    return unit
+
+
+@function("date_trunc", args=2)
+def _date_trunc(call: Call) -> Node:
+    unit = _unit(call, 0, ("year", "quarter", "month", "week", *_FIXED))
+    step = _FIXED.get(unit)
+
+    def run(value: Value) -> Value:
+        micros = numbers(value)
+        out = micros - np.mod(micros, step) if step else truncate_days(micros // _DAY, unit) * _DAY
+        return from_numbers(out, t.TIMESTAMP, both_valid(len(micros), value))
+
+    return strict(t.TIMESTAMP, call.text, run, call.cast(1, t.TIMESTAMP))
+
+
+@function("trunc", args=2)
+def _trunc(call: Call) -> Node:
+    unit = _unit(call, 1, ("year", "quarter", "month", "week"))
+
+    def run(value: Value) -> Value:
+        days = numbers(value).astype(np.int64)
+        return from_numbers(truncate_days(days, unit), t.DATE, both_valid(len(days), value))
+
+    return strict(t.DATE, call.text, run, call.cast(0, t.DATE))
+
+
+@function("date_add", "dateadd", "date_sub", args=(2, 3))
+def _date_add(call: Call) -> Node:
+    if len(call.args) == 3:
+        raise ExpressionError(
+            f"{call.name}(unit, n, time) is not supported in {call.text!r}; add an INTERVAL instead."
+        )
+    if call.args[1].type not in (t.TINYINT, t.SMALLINT, t.INT, t.STRING, t.NULL):
+        raise call.mismatch("a date and an INT number of days", 1)
+    sign = -1 if call.name == "date_sub" else 1
+    return intervals.add_days(call.cast(0, t.DATE), call.cast(1, t.INT), sign, call.text)
+
+
+@function("add_months", args=2)
+def _add_months(call: Call) -> Node:
+    if not (t.is_integral(call.args[1].type) or call.args[1].type in (t.NULL, t.STRING)):
+        raise call.mismatch("a date and an INT number of months", 1)
+
+    def run(value: Value, months: Value) -> tuple[Value, Bad]:
+        n = rows(value, months)
+        days = np.broadcast_to(numbers(value), n).astype(np.int64)
+        return intervals.bounded_days(
+            intervals.add_months(days, numbers(months).astype(np.int64)), value, months
+        )
+
+    reason = f"the date {call.text} is out of range"
+    return fallible(t.DATE, call.text, reason, run, call.cast(0, t.DATE), call.cast(1, t.INT))
+
+
+@function("last_day", args=1)
+def _last_day(call: Call) -> Node:
+    def run(value: Value) -> Value:
+        days = numbers(value).astype(np.int64)
+        first = truncate_days(days, "month")
+        return from_numbers(intervals.add_months(first, 1) - 1, t.DATE, both_valid(len(days), value))
+
+    return strict(t.DATE, call.text, run, call.cast(0, t.DATE))
+
+
+@function("make_date", args=3)
+def _make_date(call: Call) -> Node:
+    def run(*values: Value) -> tuple[Value, Bad]:
+        n = rows(*values)
+        year, month, day = (np.broadcast_to(numbers(v), n).astype(np.int64) for v in values)
+        days, good = days_from_civil(year, np.clip(month, 0, 13), np.clip(day, 0, 32))
+        good = good & (np.abs(year) <= 999_999_999)
+        valid = both_valid(n, *values)
+        bad = some(~good if valid is None else ~good & valid)
+        return from_numbers(np.where(good, days, 0), t.DATE, good if valid is None else good & valid), bad
+
+    reason = f"{call.text} is not a date"
+    return fallible(t.DATE, call.text, reason, run, *(call.cast(i, t.INT) for i in range(3)))
+
+
+@function("datediff", "date_diff", args=2)
+def _datediff(call: Call) -> Node:
+    def run(end: Value, start: Value) -> Value:
+        n = rows(end, start)
+        return from_numbers(
+            np.broadcast_to(numbers(end) - numbers(start), n), t.INT, both_valid(n, end, start)
+        )
+
+    return strict(t.INT, call.text, run, call.cast(0, t.DATE), call.cast(1, t.DATE))
+
+
+_DIFFERENCES = {"WEEK": 7 * _DAY} | {unit.upper(): step for unit, step in _FIXED.items()}
+
+
+@function("timestampdiff", args=3)
+def _timestampdiff(call: Call) -> Node:
+    unit = str(call.constant(0, t.STRING, "unit").as_py())
+    step = _DIFFERENCES.get(unit)
+    if step is None:
+        raise ExpressionError(
+            f"The unit {unit} is not supported in {call.text!r}. Use one of {', '.join(_DIFFERENCES)}."
+        )
+
+    def run(start: Value, end: Value) -> Value:
+        n = rows(start, end)
+        between = np.broadcast_to(numbers(end) - numbers(start), n)
+        return from_numbers((between - np.fmod(between, step)) // step, t.BIGINT, both_valid(n, start, end))
+
+    return strict(t.BIGINT, call.text, run, call.cast(1, t.TIMESTAMP), call.cast(2, t.TIMESTAMP))
+
+
+@function("to_date", "date", args=1)
+def _to_date(call: Call) -> Node:
+    return cast(call.args[0], t.DATE, call.text)
+
+
+@function("to_timestamp", "timestamp", args=1)
+def _to_timestamp(call: Call) -> Node:
+    return cast(call.args[0], t.TIMESTAMP, call.text)
+
+
+_FORMATS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "DDD": "%j"}
+
+
+@function("date_format", args=2)
+def _date_format(call: Call) -> Node:
+    pattern = call.constant(1, t.STRING, "pattern").as_py()
+    if pattern is None:
+        return null_of(t.STRING, call.text)
+    pieces = re.findall(r"([A-Za-z])(\1*)|([^A-Za-z'\[\]{}#%]+)|(.)", pattern)
+    seconds, written = False, []
+    for letter, rest, plain, other in pieces:
+        field = letter + rest
+        if plain:
+            written.append(plain)
+        elif field == "ss":
+            seconds = True
+            written.append("%S")
+        elif field in _FORMATS and not other:
+            written.append(_FORMATS[field])
+        else:
+            raise ExpressionError(
+                f"{(field or other)!r} in the pattern {pattern!r} is not supported in "
+                f"{call.text!r}. Use yyyy, MM, dd, HH, mm, ss."
+            )
+    style = "".join(written)
+    whole = kernel("floor_temporal", pc.RoundTemporalOptions(unit="second"))
+    narrow = kernel("cast", pc.CastOptions.unsafe(pa.timestamp("s")))
+
+    def run(value: Value) -> Value:
+        naive = _naive(value)
+        # Arrow prints as many decimals of %S as the unit has.
+        return pc.strftime(narrow(whole(naive)) if seconds else naive, format=style)
+
+    return strict(t.STRING, call.text, run, _time_operand(call, 0))
