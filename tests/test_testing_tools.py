@@ -14,7 +14,8 @@ import headgate as hg
 from headgate import testing
 from headgate.errors import PipelineError, RunError
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import Finished, Idle, QueueState, Run, Spawned, Started, Wake
+from headgate.scheduling.events import Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Run, Wake
 
 
 def test_the_example_of_the_module() -> None:

@@ -29,7 +29,8 @@ from headgate.graph.schema import normalise
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import Decision, Event, Policy
+from headgate.scheduling.events import Event
+from headgate.scheduling.interface import Decision, Policy
 from headgate.scheduling.wrapper import Around
 
 Rows = Sequence[Mapping[str, Any]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.bench import decisions
-from headgate.scheduling.interface import Finished, Idle, Run, Started
+from headgate.scheduling.events import Finished, Idle, Started
+from headgate.scheduling.interface import Run
 
 
 @pytest.mark.parametrize("policy", ["qos", "qos_bucketed"])

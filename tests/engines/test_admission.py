@@ -14,8 +14,8 @@ import headgate as hg
 from headgate import testing
 from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import SourceError
+from headgate.graph import turns
 from headgate.graph.network import Source as Node
-from headgate.runtime import admission
 from headgate.runtime.admission import Admission
 
 NUMBERS = pa.schema([("a", pa.int64())])
@@ -50,7 +50,7 @@ def admitted(sources: list[Node], packet_rows: int) -> list[tuple[int, int]]:
     return [found[serial] for serial in range(len(found))]
 
 
-def turns(sizes: list[int], turn: int) -> list[tuple[int, int]]:
+def in_turns(sizes: list[int], turn: int) -> list[tuple[int, int]]:
     expected = []
     for start in range(0, max(sizes, default=0), turn):
         for place, size in enumerate(sizes):
@@ -67,9 +67,9 @@ def turns(sizes: list[int], turn: int) -> list[tuple[int, int]]:
 def test_finite_sources_take_turns_however_they_are_read(
     sizes: list[int], turn: int, packet_rows: int, cut: int
 ) -> None:
-    with mock.patch.object(admission, "TURN", turn):
+    with mock.patch.object(turns, "TURN", turn):
         found = admitted([finite(f"s{i}", size, cut) for i, size in enumerate(sizes)], packet_rows)
-    assert found == turns(sizes, turn)
+    assert found == in_turns(sizes, turn)
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=4), st.integers(1, 8))
@@ -85,13 +85,13 @@ def test_when_a_source_is_known_to_have_ended_does_not_depend_on_reading_ahead(
         under_test.poll(0.0)
         return [entry.ended_at for entry in under_test.entries]
 
-    with mock.patch.object(admission, "TURN", turn):
+    with mock.patch.object(turns, "TURN", turn):
         assert ends(1) == ends(turn) == ends(3 * turn) == ends(1000)
 
 
 def test_a_turn_is_1024_rows() -> None:
-    assert admission.TURN == 1024
-    assert admitted([finite("a", 3000), finite("b", 1500)], 8192) == turns([3000, 1500], 1024)
+    assert turns.TURN == 1024
+    assert admitted([finite("a", 3000), finite("b", 1500)], 8192) == in_turns([3000, 1500], 1024)
 
 
 def test_live_sources_are_admitted_by_arrival() -> None:

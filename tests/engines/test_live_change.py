@@ -23,8 +23,9 @@ from headgate import testing
 from headgate.engines.threads.barrier import Meeting
 from headgate.scheduling.aurora.round_robin import RoundRobin
 from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.events import Event, Idle
 from headgate.scheduling.haren.feature_table import BoxView
-from headgate.scheduling.interface import Decision, Event, Idle
+from headgate.scheduling.interface import Decision
 
 Rows = list[dict[str, Any]]
 NAMES = hg.policies.names()

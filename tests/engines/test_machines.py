@@ -21,7 +21,8 @@ from headgate.machine import host as machines
 from headgate.machine.topology import Cache, Node, Topology
 from headgate.machine.topology_format import spell, spell_cores
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Moved
+from headgate.scheduling.events import Moved
+from headgate.scheduling.interface import Decision
 from headgate.scheduling.ordered.last_in_pipeline import LastInPipeline
 
 

@@ -22,7 +22,7 @@ from serial import serial
 import headgate as hg
 from headgate import testing
 from headgate.api import Stream
-from headgate.runtime import admission
+from headgate.graph import turns
 from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
@@ -313,7 +313,7 @@ def difference(found: Rows, expected: Rows) -> str | None:
 def check(recipe: Recipe, turn: int, ways: Sequence[tuple[Way, str]], ends: Ends = lambda run: run()) -> None:
     app, results = recipe.build()
     expected = serial(app.network, turn)
-    with mock.patch.object(admission, "TURN", turn):
+    with mock.patch.object(turns, "TURN", turn):
         for way, engine in ways:
             for found in results.values():
                 found.clear()

@@ -17,6 +17,7 @@ from test_order import UNSHRUNK, Recipe, Way, difference, policy, recipes, ways
 import headgate as hg
 from headgate import testing
 from headgate.errors import PipelineError
+from headgate.graph import turns
 from headgate.graph.drops import RANDOM, SEMANTIC, Drop, Dropper, Recent, semantic
 from headgate.graph.importance import Importance
 from headgate.graph.network import Box
@@ -25,7 +26,8 @@ from headgate.runtime import admission
 from headgate.runtime.shedding import Gate
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Policy, Shed
+from headgate.scheduling.events import Event
+from headgate.scheduling.interface import Decision, Policy, Shed
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -246,7 +248,7 @@ def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
         mock.patch.object(Gate, "__init__", named),
         mock.patch.object(Gate, "keep", recorded),
         mock.patch("test_order.policy", return_value=given),
-        mock.patch.object(admission, "TURN", 4),
+        mock.patch.object(turns, "TURN", 4),
     ):
         report = getattr(way, engine)(app)()
     expected = serial(app.network, 4, keeps)

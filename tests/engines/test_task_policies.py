@@ -11,7 +11,8 @@ import pytest
 import headgate as hg
 from headgate import testing
 from headgate.machine import host as topology
-from headgate.scheduling.interface import Idle, Run, Spawned, Wake
+from headgate.scheduling.events import Idle, Spawned
+from headgate.scheduling.interface import Run, Wake
 
 Run_ = Callable[[], hg.Report]
 Ends = Callable[[Run_], hg.Report]

@@ -24,7 +24,8 @@ from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
 from headgate.runtime.core import QUEUE_PACKETS, Runtime
 from headgate.runtime.network import LiveNetwork
-from headgate.scheduling.interface import Call, Decision, Event, Idle, Plan, Reschedule, Run, Wake
+from headgate.scheduling.events import Event, Idle
+from headgate.scheduling.interface import Call, Decision, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 

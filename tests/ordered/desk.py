@@ -17,17 +17,8 @@ from choice_points import Shared, Violation
 
 from headgate.machine.topology import Topology
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    Changed,
-    Event,
-    Finished,
-    Idle,
-    QueueState,
-    Run,
-    Spawned,
-    Started,
-    Wake,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Run, Wake
 from headgate.scheduling.tasks import TaskPolicy
 
 choice_points.HIDDEN.add(__name__)

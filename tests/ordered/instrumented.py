@@ -18,7 +18,7 @@ from unittest import mock
 import choice_points
 from choice_points import Shared, Violation
 
-from headgate.runtime.ordered import atomics
+from headgate import atomics
 
 T = TypeVar("T")
 choice_points.HIDDEN.add(__name__)

@@ -20,7 +20,7 @@ from instrumented import ATOMICS, load
 from interleavings import explore
 from random_interleavings import replay, search
 
-from headgate.runtime.ordered import atomics
+from headgate import atomics
 from headgate.runtime.ordered import partitioning as partitioning_module
 from headgate.runtime.ordered import reordering as reordering_module
 

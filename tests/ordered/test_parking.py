@@ -18,7 +18,7 @@ from interleavings import explore
 from headgate.machine.topology import Node, Topology
 from headgate.scheduling import policies, states
 from headgate.scheduling.bobox.policy import Bobox
-from headgate.scheduling.interface import Event, Finished
+from headgate.scheduling.events import Event, Finished
 from headgate.scheduling.las.policy import Las
 from headgate.scheduling.parking import Parking
 from headgate.scheduling.tasks import TaskPolicy, WaitingTask

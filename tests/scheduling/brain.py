@@ -6,22 +6,8 @@ from collections.abc import Sequence
 
 from headgate.machine.topology import Topology
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    ANYONE,
-    Changed,
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    Policy,
-    QueueState,
-    Run,
-    SetTimer,
-    Spawned,
-    Started,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started, Timer
+from headgate.scheduling.interface import ANYONE, Decision, Policy, Run, SetTimer, Wake
 
 
 def entry(

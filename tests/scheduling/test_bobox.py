@@ -12,7 +12,8 @@ from headgate.errors import PipelineError
 from headgate.machine.topology import GIB, Cache, Node, Topology, flat
 from headgate.scheduling import policies
 from headgate.scheduling.bobox.policy import Bobox, BoboxBaseline
-from headgate.scheduling.interface import ANYONE, QueueState, SetPacketRows, Spawned, Wake
+from headgate.scheduling.events import QueueState, Spawned
+from headgate.scheduling.interface import ANYONE, SetPacketRows, Wake
 from headgate.testing import play
 
 TWO_NODES = Topology(

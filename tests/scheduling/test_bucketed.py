@@ -15,16 +15,8 @@ from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
 from headgate.scheduling.aurora.utility_space import UtilitySpace, pieces
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    Changed,
-    Event,
-    Finished,
-    Idle,
-    QueueState,
-    Run,
-    Spawned,
-    Started,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Run
 from headgate.testing import play
 
 EXACT = 64.0

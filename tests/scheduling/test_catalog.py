@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headgate.scheduling.catalog import SMOOTHING, BoxEntry, Catalog
-from headgate.scheduling.interface import Changed, Finished, Idle, QueueState, Spawned, Started, Timer
+from headgate.scheduling.events import Changed, Finished, Idle, QueueState, Spawned, Started, Timer
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
 
 

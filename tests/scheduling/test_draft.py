@@ -15,17 +15,10 @@ import headgate as hg
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.events import Changed, Finished, QueueState, Rescheduled, Started, Timer
 from headgate.scheduling.haren import features
 from headgate.scheduling.haren.policy import Haren
-from headgate.scheduling.interface import (
-    Changed,
-    Finished,
-    QueueState,
-    Reschedule,
-    Rescheduled,
-    Started,
-    Timer,
-)
+from headgate.scheduling.interface import Reschedule
 
 Steps = Sequence[tuple[int, int, int, int]]
 PRIORITIES: dict[str, Any] = {

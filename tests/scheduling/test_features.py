@@ -14,9 +14,9 @@ from headgate import testing
 from headgate.errors import PipelineError
 from headgate.machine import host as machines
 from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.events import Event, Finished, QueueState, Spawned, Started
 from headgate.scheduling.haren import features
 from headgate.scheduling.haren.feature_table import BoxView, FeatureTable
-from headgate.scheduling.interface import Event, Finished, QueueState, Spawned, Started
 
 
 @pytest.fixture(autouse=True)

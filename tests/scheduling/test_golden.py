@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.runtime.report import Report
-from headgate.scheduling.interface import Finished
+from headgate.scheduling.events import Finished
 from headgate.testing import Recorder
 
 FIGURE_4 = {"b1": ("b2", "b6"), "b2": ("b4", "b3"), "b3": ("b5",), "b4": (), "b5": (), "b6": ()}

@@ -16,23 +16,9 @@ import headgate as hg
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.events import Event, Finished, Idle, QueueState, Rescheduled, Spawned, Started, Timer
 from headgate.scheduling.haren.policy import FAVOUR, FIRST, Haren
-from headgate.scheduling.interface import (
-    Call,
-    Event,
-    Finished,
-    Idle,
-    Phase,
-    QueueState,
-    Reschedule,
-    Rescheduled,
-    Run,
-    SetTimer,
-    Spawned,
-    Started,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.interface import Call, Phase, Reschedule, Run, SetTimer, Wake
 from headgate.scheduling.trains import Count, Time
 
 

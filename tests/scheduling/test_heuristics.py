@@ -11,19 +11,8 @@ from headgate import testing
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    Event,
-    Finished,
-    Idle,
-    Policy,
-    QueueState,
-    Run,
-    SetTimer,
-    Spawned,
-    Started,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawned, Started, Timer
+from headgate.scheduling.interface import Policy, Run, SetTimer, Wake
 from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.trains import Time
 from headgate.testing import play

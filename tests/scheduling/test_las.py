@@ -8,7 +8,7 @@ import pytest
 from brain import Brain, entry
 
 from headgate.machine.topology import Cache, Node, Topology
-from headgate.scheduling.interface import Changed, Moved, QueueState, Spawned
+from headgate.scheduling.events import Changed, Moved, QueueState, Spawned
 from headgate.scheduling.las.policy import Las, Nls
 
 MACHINE = Topology(

@@ -18,7 +18,8 @@ from headgate.errors import PipelineError
 from headgate.runtime.boxes import LiveBox
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import Decision, Finished, QueueState, SetPacketRows, Started, Timer
+from headgate.scheduling.events import Finished, QueueState, Started, Timer
+from headgate.scheduling.interface import Decision, SetPacketRows
 from headgate.scheduling.tuning import packet_size
 from headgate.scheduling.tuning.climbing import Climber
 from headgate.scheduling.tuning.packet_size import DOUBLINGS, HALVINGS, WARM_UP, PacketTuner, _Trial

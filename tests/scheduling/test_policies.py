@@ -11,22 +11,8 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    ANYONE,
-    Call,
-    Changed,
-    Event,
-    Finished,
-    Idle,
-    Policy,
-    QueueState,
-    Run,
-    SetTimer,
-    Spawned,
-    Started,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started, Timer
+from headgate.scheduling.interface import ANYONE, Call, Policy, Run, SetTimer, Wake
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 from headgate.testing import play
 

@@ -12,7 +12,8 @@ from headgate import testing
 from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import OLDEST_EVERY, PriorityTuple
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import Event, Finished, Idle, QueueState, Run, Spawned, Started
+from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Run
 from headgate.scheduling.trains import WHOLE_QUEUE, Share
 from headgate.testing import play
 

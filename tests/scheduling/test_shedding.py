@@ -12,22 +12,18 @@ from headgate.errors import PipelineError
 from headgate.scheduling.aurora.monitor import Monitor
 from headgate.scheduling.aurora.shedding import FILL, MOST, Shedding
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
+from headgate.scheduling.events import (
     Arrived,
     Changed,
-    Decision,
     Event,
     Finished,
     Idle,
-    Policy,
     QueueState,
-    Run,
-    SetTimer,
-    Shed,
     Spawned,
     Started,
     Timer,
 )
+from headgate.scheduling.interface import Decision, Policy, Run, SetTimer, Shed
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])

@@ -17,17 +17,8 @@ import headgate as hg
 from headgate.scheduling import policies
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    Changed,
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    QueueState,
-    Run,
-    Spawned,
-    Started,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Decision, Run
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])

@@ -11,7 +11,8 @@ from headgate.graph.qos import QoS
 from headgate.scheduling.aurora.application import AutoTraversal
 from headgate.scheduling.aurora.traversals import mean_latency, min_cost, min_latency
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import Idle, QueueState, Run, Spawned
+from headgate.scheduling.events import Idle, QueueState, Spawned
+from headgate.scheduling.interface import Run
 from headgate.testing import play
 
 TIGHT, LOOSE = QoS([(0, 1), (1, 1), (2, 0)]), QoS([(0, 1), (50, 1), (60, 0)])

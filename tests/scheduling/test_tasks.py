@@ -14,7 +14,8 @@ from headgate.machine.topology import Cache, Node, Topology, flat
 from headgate.scheduling import policies
 from headgate.scheduling.bobox.policy import Bobox
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import Changed, Idle, QueueState, Run
+from headgate.scheduling.events import Changed, Idle, QueueState
+from headgate.scheduling.interface import Run
 from headgate.scheduling.las.policy import Las
 from headgate.scheduling.tasks import CountedTasks, TaskPolicy
 

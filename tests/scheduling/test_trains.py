@@ -9,7 +9,7 @@ import pytest
 import headgate as hg
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import QueueState
+from headgate.scheduling.events import QueueState
 from headgate.scheduling.trains import Bytes, Count, PerBox, Share, Spread, Time, Train
 from headgate.testing import calls
 

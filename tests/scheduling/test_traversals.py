@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.scheduling.aurora.traversals import memory_freed, min_cost, min_latency, min_memory
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import Call, Idle, QueueState, Run, Spawned
+from headgate.scheduling.events import Idle, QueueState, Spawned
+from headgate.scheduling.interface import Call, Run
 from headgate.scheduling.trains import WHOLE_QUEUE
 from headgate.testing import play
 

@@ -15,7 +15,8 @@ from headgate.engines.threads import Threads
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Changed, Decision, Event, Finished, Idle, Policy, Spawned, Started
+from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started
+from headgate.scheduling.interface import Decision, Policy
 from headgate.scheduling.wrapper import Around
 
 COST = (1e-4, 1e-3)

@@ -27,17 +27,8 @@ from headgate.bench.result import Result
 from headgate.graph.qos import QoS
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.interface import (
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    Plan,
-    QueueState,
-    Run,
-    Spawned,
-    Started,
-)
+from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Decision, Plan, Run
 
 SHAPES = {"side by side": 1, "lines of five": 5}
 """Boxes of an application."""

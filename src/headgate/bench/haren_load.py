@@ -17,7 +17,8 @@ from headgate.engines.base import Engine
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Finished, Policy, Rescheduled, Started
+from headgate.scheduling.events import Event, Finished, Rescheduled, Started
+from headgate.scheduling.interface import Decision, Policy
 from headgate.scheduling.wrapper import Around
 
 VALUE = pa.schema([("a", pa.int64())])

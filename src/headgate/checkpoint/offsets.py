@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headgate.runtime import admission
+from headgate.graph import turns
+from headgate.graph.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +32,6 @@ class Extent:
     first: int
     rows: int
     arrival: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """Serials of one finite source's rows among several, from the number of rows of each."""
-
-    place: int
-    totals: tuple[int, ...]
-    length: int
-    """Rows of a turn."""
-
-    def serial(self, row: int) -> int:
-        """The serial of a row; of the row behind the last, where the source is known to have ended."""
-        turn = row // self.length
-        others = (
-            min(total, (turn + (other < self.place)) * self.length)
-            for other, total in enumerate(self.totals)
-            if other != self.place
-        )
-        return row + sum(others)
-
-    def serials(self, row: int, count: int) -> npt.NDArray[np.int64]:
-        rows = np.arange(row, row + count, dtype=np.int64)
-        turn = rows // self.length
-        serials = rows.copy()
-        for other, total in enumerate(self.totals):
-            if other != self.place:
-                serials += np.minimum(total, (turn + (other < self.place)) * self.length)
-        return serials
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +166,7 @@ class Offsets:
         """Admit finite sources, all of them at once."""
         totals = tuple(sum(e.rows for e in own) for own in extents)
         for place, (admitted, own) in enumerate(zip(self.sources, extents, strict=True)):
-            admitted.turns = Turns(place, totals, admission.TURN)
+            admitted.turns = Turns(place, totals, turns.TURN)
             for extent in own:
                 admitted.add(extent, 0)
             admitted.ended_at = admitted.turns.serial(totals[place])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from headgate.runtime.ordered.atomics import Queue
+from headgate.atomics import Queue
 
 T = TypeVar("T")
 

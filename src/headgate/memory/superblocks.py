@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import mmap
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headgate.memory.local import Handle
 
 SUPERBLOCK = 10 * 1024 * 1024
 PAGE = mmap.PAGESIZE
@@ -29,8 +25,8 @@ class Superblock:
         self.blocks = 0
         self.free: list[int] = []
         """Blocks that nobody uses; the last freed is the next to be used."""
-        self.handles: dict[int, Handle] = {}
-        """By block, who tells when it is free again."""
+        self.handles: dict[int, object] = {}
+        """By block, the weak reference that tells when it is free again; kept here so that it lives."""
 
     def cut(self, size: int) -> None:
         """Into blocks of that size, the first of which is used first."""

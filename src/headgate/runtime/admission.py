@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from headgate.connectors.source import Chunk, Reader, Wait
 from headgate.errors import SourceError
+from headgate.graph import turns
 from headgate.graph.network import Source
 from headgate.graph.packet import Marker, Order, Packet
 
-TURN = 1024
-"""Rows that a finite source admits before the next one has its turn."""
 MARKER_EVERY = 16_384
 """A marker travels with every so many tuples."""
 POLL = 0.02
@@ -186,16 +185,16 @@ class Admission:
         if len(self.entries) == 1:
             found = self._read(0, now, self.packet_rows * packets)
             return self._cut(found) if isinstance(found, Chunk) else []
-        wanted = max(self.packet_rows // TURN, 1) * TURN
+        wanted = max(self.packet_rows // turns.TURN, 1) * turns.TURN
         for place in places:
             self._fill(place, now, wanted)
         counts = dict.fromkeys(places, 0)
         starts: dict[int, list[int]] = {p: [] for p in places}
         lengths: dict[int, list[int]] = {p: [] for p in places}
-        for _ in range(wanted // TURN):
+        for _ in range(wanted // turns.TURN):
             for place in places:
-                rows = min(TURN, self._buffers[place].rows - counts[place])
-                if rows < TURN and self.entries[place].ended_at is None:
+                rows = min(turns.TURN, self._buffers[place].rows - counts[place])
+                if rows < turns.TURN and self.entries[place].ended_at is None:
                     # Known at its own turn, so that it does not depend on how much is read at a time.
                     self.entries[place].ended_at = self.next_serial + rows
                 if rows:

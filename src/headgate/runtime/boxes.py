@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,13 @@ from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.ordered.reordering import Reorder
 from headgate.runtime.queues import Fifo, Inbox, Round
 from headgate.runtime.report import QueryReport
+from headgate.runtime.shedding import Gate
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.states import Task
-
-if TYPE_CHECKING:
-    from headgate.runtime.ordered.buckets import Buckets
-    from headgate.runtime.shedding import Gate
 
 Times = npt.NDArray[np.float64]
 NO_TICKET = -1
@@ -63,7 +61,7 @@ class LiveBox:
     """What has gone on, in order, and of which the policy has not yet heard."""
     processor: float = 0.0
     """Of a keyed box: the processor's time that its calls took, one worker at a time."""
-    buckets: Buckets | None = None
+    buckets: Buckets[Unit] | None = None
     """A keyed box whose state is kept by bucket, so that several workers can be inside."""
     end_due: bool = False
     finished: bool = False

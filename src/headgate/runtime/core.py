@@ -25,18 +25,8 @@ from headgate.runtime.queues import Merge, Round
 from headgate.runtime.report import BoxCall
 from headgate.runtime.shedding import Gate
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import (
-    Arrived,
-    Call,
-    Changed,
-    Finished,
-    Moved,
-    Policy,
-    QueueState,
-    Shed,
-    Spawned,
-    Started,
-)
+from headgate.scheduling.events import Arrived, Changed, Finished, Moved, QueueState, Spawned, Started
+from headgate.scheduling.interface import Call, Policy, Shed
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 QUEUE_PACKETS = 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headgate.atomics import Counter
 from headgate.errors import HeadgateError, OperatorError
 from headgate.graph.packet import Packet, empty_batch
 from headgate.runtime.boxes import Unit, Work
 from headgate.runtime.dead_letter_output import LetterBox
-from headgate.runtime.ordered.atomics import Counter
 from headgate.runtime.queues import Round
 
 

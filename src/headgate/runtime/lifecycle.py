@@ -17,7 +17,8 @@ from headgate.runtime.policy_driver import Host, Scheduled
 from headgate.runtime.report import Report
 from headgate.runtime.shedding import report_shed, tell_importance
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Changed, Policy, QueueState
+from headgate.scheduling.events import Changed, QueueState
+from headgate.scheduling.interface import Policy
 
 
 class Queries(Scheduled):

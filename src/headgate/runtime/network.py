@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headgate.graph.network import Arrow, Box, Network, Output, Source
 from headgate.graph.operator import Kind, Operator
@@ -13,11 +13,8 @@ from headgate.runtime.ordered.reordering import SCHEMES
 from headgate.runtime.queues import Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.interface import QueueState
+from headgate.scheduling.events import QueueState
 from headgate.scheduling.states import Task
-
-if TYPE_CHECKING:
-    from headgate.engines.simulated.memory import Memory
 
 NOBODY: frozenset[int] = frozenset()
 RING = 32
@@ -25,6 +22,16 @@ RING_OF_LANE = 4
 """Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
 NEVER = 1 << 62
 """The frontier of an arrow that brings nothing more."""
+
+
+class Observer(Protocol):
+    """Follows packets through the network: a simulation of caches and memory."""
+
+    def queued(self, target: LiveBox, arrow: int, packet: Packet, rows: int) -> None:
+        """So many rows of a packet now wait before a box."""
+
+    def sent(self, unit: Unit) -> None:
+        """All of a unit's results are where they go."""
 
 
 class LiveNetwork:
@@ -50,8 +57,7 @@ class LiveNetwork:
         self.queue_rows = queue_rows
         self.needs: frozenset[str] = frozenset()
         """Measurements that the policy uses and that cost something."""
-        self.memory: Memory | None = None
-        """In a simulation that knows caches and memory: it is told where packets go."""
+        self.memory: Observer | None = None
         self.boxes: list[LiveBox] = []
         self.outputs: list[LiveOutput] = []
         self.merging: list[LiveBox] = []

@@ -9,20 +9,16 @@ from headgate.errors import HeadgateError, PipelineError
 from headgate.runtime.change import Change
 from headgate.runtime.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
+from headgate.scheduling.events import Event, Idle, QueueState, Rescheduled, Timer
 from headgate.scheduling.interface import (
     Decision,
-    Event,
-    Idle,
     Phase,
     Plan,
     Policy,
-    QueueState,
     Reschedule,
-    Rescheduled,
     Run,
     SetPacketRows,
     Shed,
-    Timer,
     Wake,
 )
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.packet import Marker, Packet, Serials
-from headgate.scheduling.interface import QueueState
+from headgate.scheduling.events import QueueState
 
 Round = tuple[Packet, ...]
 """One packet per port."""

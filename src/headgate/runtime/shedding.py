@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headgate.atomics import Counter
 from headgate.graph.drops import RANDOM, SEMANTIC, Drop, Dropper, Recent
 from headgate.graph.importance import importance_at, importances
 from headgate.graph.network import Box, Network
 from headgate.graph.packet import Packet
-from headgate.runtime.ordered.atomics import Counter
 from headgate.runtime.report import QueryReport
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.interface import Shed

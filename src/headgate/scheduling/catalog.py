@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headgate.machine.topology import Topology
-from headgate.scheduling.interface import Changed, Event, Finished, Idle, Moved, QueueState, Spawned, Started
+from headgate.scheduling.events import Changed, Event, Finished, Idle, Moved, QueueState, Spawned, Started
 
 SMOOTHING = 0.1
 """How fast cost, selectivity and overhead forget older calls."""

@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Idle, Plan, Policy, Run, Wake
+from headgate.scheduling.events import Event, Idle
+from headgate.scheduling.interface import Decision, Plan, Policy, Run, Wake
 from headgate.scheduling.trains import Train
 
 

@@ -19,21 +19,8 @@ from dataclasses import dataclass, field
 
 from headgate.machine.topology import Topology, flat
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import (
-    Call,
-    Changed,
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    Plan,
-    Policy,
-    Run,
-    Spawned,
-    Started,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started, Timer
+from headgate.scheduling.interface import Call, Decision, Plan, Policy, Run, Wake
 from headgate.scheduling.parking import Parking
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 

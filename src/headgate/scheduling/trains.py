@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headgate.errors import PipelineError
-
-if TYPE_CHECKING:
-    from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry
 
 
 class Waiting(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Decision, Event, Policy
+from headgate.scheduling.events import Event
+from headgate.scheduling.interface import Decision, Policy
 from headgate.scheduling.trains import Train
 
 

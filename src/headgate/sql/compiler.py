@@ -165,7 +165,7 @@ class Compiler:
 
     def _arithmetic(self, operator: str, tree: exp.Expr) -> Node:
         if operator in ("+", "-"):
-            shifted = intervals.shifted(self, operator, tree)
+            shifted = intervals.shifted(self.compile, operator, tree)
             if shifted is not None:
                 return shifted
         left, right = self._sides(tree)

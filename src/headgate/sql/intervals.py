@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,6 @@ from headgate.sql.values import (
     rows,
     some,
 )
-
-if TYPE_CHECKING:
-    from headgate.sql.compiler import Compiler
 
 DAY = 86_400_000_000
 _UNITS = {
@@ -115,16 +112,19 @@ def _amount(amount: str, name: str, text: str) -> Interval:
     return Interval(months * count, days * count, micros * count, timed=bool(micros))
 
 
-def shifted(compiler: Compiler, operator: str, tree: exp.Expr) -> Node | None:
-    """``time + interval``, ``time - interval`` or ``interval + time``; None if no interval is involved."""
+def shifted(compiled: Callable[[exp.Expr], Node], operator: str, tree: exp.Expr) -> Node | None:
+    """``time + interval``, ``time - interval`` or ``interval + time``; None if no interval is involved.
+
+    ``compiled`` compiles the other side.
+    """
     left, right = constant_interval(tree.this), constant_interval(tree.expression)
     if left is None and right is None:
         return None
     text = spell(tree)
     if right is not None and left is None:
-        interval, node = right, compiler.compile(tree.this)
+        interval, node = right, compiled(tree.this)
     elif left is not None and right is None and operator == "+":
-        interval, node = left, compiler.compile(tree.expression)
+        interval, node = left, compiled(tree.expression)
     else:
         raise ExpressionError(
             f"An interval is not supported as a value in {text!r}; add it to a date or timestamp."

@@ -12,7 +12,7 @@ from headgate.engines.spark.messages import Member, WorkOrder
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker
 from headgate.runtime.report import QueryReport
-from headgate.scheduling.interface import QueueState
+from headgate.scheduling.events import QueueState
 
 MARKERS = 10_000
 """Steps of a query whose times are kept for the report."""

@@ -21,17 +21,8 @@ from headgate.graph.drops import RANDOM
 from headgate.runtime.policy_driver import Host, Scheduled
 from headgate.runtime.report import BoxCall, QueryReport, Report
 from headgate.runtime.shedding import report_shed
-from headgate.scheduling.interface import (
-    Arrived,
-    Changed,
-    Finished,
-    Plan,
-    Policy,
-    QueueState,
-    Shed,
-    Spawned,
-    Started,
-)
+from headgate.scheduling.events import Arrived, Changed, Finished, QueueState, Spawned, Started
+from headgate.scheduling.interface import Plan, Policy, Shed
 
 
 class SparkRuntime(Planner, Scheduled):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,21 +12,32 @@ from headgate.graph.aggregates import Accumulators, Input
 from headgate.graph.columns import Ints, taken
 from headgate.graph.keys import KeyIndex, distinct, grown, moved
 from headgate.graph.operator import State
-from headgate.graph.operators.panes import Closed
+from headgate.graph.operators.panes import Closed, Panes
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import Touched, column, is_whole, marked, marks, tracked, whole
 from headgate.graph.time import NEVER, Clock
-
-if TYPE_CHECKING:
-    from headgate.graph.operators.window import WindowAggregate
+from headgate.graph.windows import Window
+from headgate.sql import Aggregate
 
 _FEW = 1024
+
+
+class Windowing(Protocol):
+    """What the state needs to know of its operator."""
+
+    window: Window
+    keys: tuple[str, ...]
+    key_types: list[pa.DataType]
+    aggregates: list[Aggregate]
+    early: int | None
+
+    def new_groups(self) -> Panes | Sessions: ...
 
 
 class WindowState(State):
     """Open windows: keys, groups of rows, and what is accumulated for each group."""
 
-    def __init__(self, operator: WindowAggregate) -> None:
+    def __init__(self, operator: Windowing) -> None:
         self._operator = operator
         self.late = 0
         self.seen = 0

@@ -9,26 +9,36 @@ they leave by the unit's ticket.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
+from headgate.atomics import Counter, Flag, Queue
+from headgate.errors import HeadgateError
 from headgate.graph.operator import Operator, State
-from headgate.graph.packet import Packet
+from headgate.graph.packet import Marker, Packet
 from headgate.graph.partition import buckets as hash_buckets
 from headgate.graph.partition import range_buckets
 from headgate.graph.shards import BucketOf, merge, split, split_state
-from headgate.runtime.ordered.atomics import Counter, Flag, Queue
 from headgate.runtime.ordered.partitioning import SCHEMES, Partitioning
 
-if TYPE_CHECKING:
-    from headgate.runtime.boxes import Unit
+
+class Splittable(Protocol):
+    """What a call takes: rounds of packets that are split, and the results that are put together again."""
+
+    rounds: list[tuple[Packet, ...]]
+    results: list[list[Packet]]
+    markers: tuple[Marker, ...]
+    error: HeadgateError | None
 
 
-class Part:
+U = TypeVar("U", bound=Splittable)
+
+
+class Part(Generic[U]):
     """The rows of a unit that fall to one bucket: some of the unit's rounds, known by their numbers."""
 
     __slots__ = ("bucket", "results", "rounds", "rows", "whole")
 
-    def __init__(self, whole: _Whole, bucket: int, rounds: dict[int, Sequence[Packet]]) -> None:
+    def __init__(self, whole: _Whole[U], bucket: int, rounds: dict[int, Sequence[Packet]]) -> None:
         self.whole = whole
         self.bucket = bucket
         self.rounds = rounds
@@ -36,22 +46,22 @@ class Part:
         self.results: dict[int, list[Packet]] = {}
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> U:
         return self.whole.unit
 
 
-class _Whole:
+class _Whole(Generic[U]):
     """A unit and its parts that are done."""
 
     __slots__ = ("done", "left", "unit")
 
-    def __init__(self, unit: Unit, parts: int) -> None:
+    def __init__(self, unit: U, parts: int) -> None:
         self.unit = unit
         self.left = Counter(parts)
-        self.done: Queue[Part] = Queue()
+        self.done: Queue[Part[U]] = Queue()
 
 
-class Buckets:
+class Buckets(Generic[U]):
     """The state of a keyed box by bucket, and what waits for each."""
 
     def __init__(self, operator: Operator, state: State, scheme: str, buckets: int, workers: int) -> None:
@@ -65,8 +75,8 @@ class Buckets:
         self._shards = [(n * buckets // places, (n + 1) * buckets // places) for n in range(places)]
         self.states = split_state(operator, state, self._shards, buckets, self._bucket_of)
         self._everywhere = any(column is not None for column in operator.times_by_input)
-        self._scheme: Partitioning[Part] = SCHEMES[scheme](places, workers)
-        self._unsplit: Queue[Unit] = Queue()
+        self._scheme: Partitioning[Part[U]] = SCHEMES[scheme](places, workers)
+        self._unsplit: Queue[U] = Queue()
         self._splitting = Flag()
         self._rows_of_part = 1.0
 
@@ -79,7 +89,7 @@ class Buckets:
             return rows
         return rows + sum(_rows(unit) for unit in self._unsplit.items())
 
-    def take(self, unit: Unit) -> None:
+    def take(self, unit: U) -> None:
         """A unit is to be split; units come one at a time, in the order of their tickets."""
         self._unsplit.enqueue(unit)
 
@@ -90,7 +100,7 @@ class Buckets:
                 self._split(unit)
             self._splitting.clear()
 
-    def _split(self, unit: Unit) -> None:
+    def _split(self, unit: U) -> None:
         rounds = [
             split(self.operator, packets, self._shards, self._buckets, self._bucket_of)
             for packets in unit.rounds
@@ -108,12 +118,12 @@ class Buckets:
             self._rows_of_part += 0.1 * (part.rows - self._rows_of_part)
             self._scheme.add(bucket, part)
 
-    def consume(self, enough: Callable[[], bool]) -> Iterator[Part]:
+    def consume(self, enough: Callable[[], bool]) -> Iterator[Part[U]]:
         """Parts for a worker; each is its own, with its bucket's state, until it asks for the next."""
         for _, part in self._scheme.consume(enough):
             yield part
 
-    def complete(self, part: Part) -> Unit | None:
+    def complete(self, part: Part[U]) -> U | None:
         """A part is done; the unit, if that was its last, with its results."""
         whole = part.whole
         whole.done.enqueue(part)
@@ -134,7 +144,7 @@ class Buckets:
         return merge(self.operator, [self.operator.finish(state, end) for state in self.states])
 
 
-def _rows(unit: Unit) -> int:
+def _rows(unit: Splittable) -> int:
     return sum([len(packet) for packets in unit.rounds for packet in packets])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from headgate.runtime.ordered.atomics import Cell, Counter, Flag, Lock, Queue
+from headgate.atomics import Cell, Counter, Flag, Lock, Queue
 
 T = TypeVar("T")
 

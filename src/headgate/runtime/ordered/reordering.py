@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headgate.runtime.ordered.atomics import Cell, Flag, Lock, Slots
+from headgate.atomics import Cell, Flag, Lock, Slots
 
 T = TypeVar("T")
 

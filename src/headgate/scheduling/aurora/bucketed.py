@@ -11,7 +11,8 @@ from headgate.errors import PipelineError
 from headgate.scheduling.aurora.calendar import CalendarQueue
 from headgate.scheduling.aurora.priority import OLDEST_EVERY, SLICE, PriorityTuple
 from headgate.scheduling.aurora.utility_space import Piece, Ranges, UtilitySpace, pieces
-from headgate.scheduling.interface import Call, Decision, Event, Finished, Plan
+from headgate.scheduling.events import Event, Finished
+from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 
 PARTITIONS = 20

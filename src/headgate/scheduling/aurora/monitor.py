@@ -12,19 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.scheduling.catalog import Catalog, Goal
-from headgate.scheduling.interface import (
-    Arrived,
-    Changed,
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    QueueState,
-    Run,
-    Spawned,
-    Started,
-    Wake,
-)
+from headgate.scheduling.events import Arrived, Changed, Event, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Decision, Run, Wake
 
 WEIGHT = 0.5
 """How much of a measurement the newest period makes up."""

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.monitor import Monitor
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Arrived, Decision, Event, Policy, SetTimer, Shed, Timer
+from headgate.scheduling.events import Arrived, Event, Timer
+from headgate.scheduling.interface import Decision, Policy, SetTimer, Shed
 from headgate.scheduling.wrapper import Around
 
 PERIOD = 0.5

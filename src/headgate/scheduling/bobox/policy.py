@@ -6,7 +6,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
-from headgate.scheduling.interface import ANYONE, Decision, SetPacketRows, SetTimer, Timer, Wake
+from headgate.scheduling.events import Timer
+from headgate.scheduling.interface import ANYONE, Decision, SetPacketRows, SetTimer, Wake
 from headgate.scheduling.parking import dense
 from headgate.scheduling.tasks import (
     CountedTasks,

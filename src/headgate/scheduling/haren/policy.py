@@ -22,31 +22,23 @@ from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.haren.assignments import Assign, balanced
-from headgate.scheduling.haren.draft import Draft, Schedule, Wrong
-from headgate.scheduling.haren.feature_table import FeatureTable
-from headgate.scheduling.haren.priorities import Prioritize, fcfs, named
-from headgate.scheduling.interface import (
+from headgate.scheduling.events import (
     Arrived,
-    Call,
     Changed,
-    Decision,
     Event,
     Finished,
     Idle,
     Moved,
-    Phase,
-    Plan,
-    Policy,
-    Reschedule,
     Rescheduled,
-    Run,
-    SetTimer,
     Spawned,
     Started,
     Timer,
-    Wake,
 )
+from headgate.scheduling.haren.assignments import Assign, balanced
+from headgate.scheduling.haren.draft import Draft, Schedule, Wrong
+from headgate.scheduling.haren.feature_table import FeatureTable
+from headgate.scheduling.haren.priorities import Prioritize, fcfs, named
+from headgate.scheduling.interface import Call, Decision, Phase, Plan, Policy, Reschedule, Run, SetTimer, Wake
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Time, Train
 
 PERIOD = 0.1

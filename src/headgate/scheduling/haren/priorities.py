@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from headgate.errors import PipelineError, nearest
-from headgate.scheduling.haren import chain as _chain  # noqa: F401 - defines the features of chain
+from headgate.scheduling.haren import chain as _chain  # noqa: F401 - registers the features of chain
+from headgate.scheduling.haren import shipped_features as _shipped  # noqa: F401 - registers the others
 from headgate.scheduling.haren.features import BOX_HAS, features
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.scheduling.interface import Call, Decision, Event, Finished, Plan
+from headgate.scheduling.events import Event, Finished
+from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import Time
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.scheduling.interface import Call, Decision, Event, Finished, Idle, Plan
+from headgate.scheduling.events import Event, Finished, Idle
+from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 

@@ -10,17 +10,8 @@ from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import (
-    Decision,
-    Event,
-    Finished,
-    Idle,
-    Policy,
-    Run,
-    SetTimer,
-    Timer,
-    Wake,
-)
+from headgate.scheduling.events import Event, Finished, Idle, Timer
+from headgate.scheduling.interface import Decision, Policy, Run, SetTimer, Wake
 from headgate.scheduling.tuning.climbing import Climber, check_climb
 from headgate.scheduling.wrapper import Around
 

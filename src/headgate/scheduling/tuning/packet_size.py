@@ -15,16 +15,8 @@ from statistics import median
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import (
-    Decision,
-    Event,
-    Finished,
-    Policy,
-    SetPacketRows,
-    SetTimer,
-    Started,
-    Timer,
-)
+from headgate.scheduling.events import Event, Finished, Started, Timer
+from headgate.scheduling.interface import Decision, Policy, SetPacketRows, SetTimer
 from headgate.scheduling.tuning.climbing import Climber
 from headgate.scheduling.wrapper import Around
 

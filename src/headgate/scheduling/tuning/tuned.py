@@ -12,17 +12,8 @@ from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import (
-    Changed,
-    Decision,
-    Event,
-    Finished,
-    Policy,
-    SetTimer,
-    Spawned,
-    Started,
-    Timer,
-)
+from headgate.scheduling.events import Changed, Event, Finished, Spawned, Started, Timer
+from headgate.scheduling.interface import Decision, Policy, SetTimer
 from headgate.scheduling.trains import Count
 from headgate.scheduling.tuning.climbing import Climber, check_climb
 from headgate.scheduling.wrapper import Around
