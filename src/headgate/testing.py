@@ -120,7 +120,7 @@ class Crank:
         **options: Any,
     ) -> None:
         engine = Simulated(call_overhead=call_overhead, **options)
-        self._run = SimulatedRun(engine, app.network, policies.get(policy), workers, seed=seed)
+        self._run = SimulatedRun(engine.settings, app.network, policies.get(policy), workers, seed=seed)
 
     def __enter__(self) -> Crank:
         self._run.open()

@@ -270,9 +270,11 @@ def test_sizes_that_cannot_be(engine: Any, rows: Any) -> None:
 
 
 def test_queues_hold_about_as_many_packets_of_another_size() -> None:
-    run = SimulatedRun(hg.Simulated(packet_rows=100), numbers(1_000, []).network, policies.get("lp"), 1)
-    before = run.runtime.live.room(0)
-    run.runtime.set_packet_rows(400)
-    assert run.runtime.live.room(0) == 4 * before
-    run.runtime.set_packet_rows(50)
-    assert run.runtime.live.room(0) == before // 2
+    run = SimulatedRun(
+        hg.Simulated(packet_rows=100).settings, numbers(1_000, []).network, policies.get("lp"), 1
+    )
+    before = run.core.live.room(0)
+    run.core.set_packet_rows(400)
+    assert run.core.live.room(0) == 4 * before
+    run.core.set_packet_rows(50)
+    assert run.core.live.room(0) == before // 2

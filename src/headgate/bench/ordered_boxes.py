@@ -269,7 +269,7 @@ def simulated_latency(tuples: int, engine: Simulated) -> float:
     """The mean in virtual time."""
     stamps = Stamps()
     app = stamps.app(tuples, 0.0)
-    simulation = SimulatedRun(engine, app.network, policies.get("tuple_at_a_time"))
+    simulation = SimulatedRun(engine.settings, app.network, policies.get("tuple_at_a_time"))
     stamps.clock = simulation.clock.now
     checked(simulation.run())
     return stamps.mean()

@@ -10,14 +10,14 @@ from headgate.graph.network import Output
 from headgate.runtime.change import Change
 
 if TYPE_CHECKING:
-    from headgate.engines.realtime import Attended
-    from headgate.runtime.core import Runtime
+    from headgate.engines.realtime import RealtimeRun
+    from headgate.runtime.core import Core
     from headgate.runtime.report import QueryReport
 
 WHAT = ("policy", "period", "batch", "workers", "add", "remove")
 
 
-def set_something(run: Attended, given: dict[str, Any]) -> dict[str, Any]:
+def set_something(run: RealtimeRun, given: dict[str, Any]) -> dict[str, Any]:
     """The handler: what to set, and to what."""
     what, value = given.get("what"), given.get("value")
     if what not in WHAT:
@@ -45,22 +45,22 @@ def set_something(run: Attended, given: dict[str, Any]) -> dict[str, Any]:
     return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}
 
 
-def handlers(run: Attended, runtime: Runtime) -> dict[str, Handler]:
+def handlers(run: RealtimeRun, core: Core) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
-    return {"status": lambda _: _status(run, runtime), "set": lambda given: set_something(run, given)}
+    return {"status": lambda _: _status(run, core), "set": lambda given: set_something(run, given)}
 
 
-def _status(run: Attended, runtime: Runtime) -> dict[str, Any]:
+def _status(run: RealtimeRun, core: Core) -> dict[str, Any]:
     with run.lock:
         report = run.report(run.now())
         queries = []
-        for live in runtime.outputs:
+        for live in core.live.outputs:
             own = live.report
-            boxes = runtime.network.queries.get(own.name, frozenset())
-            backlog = sum(runtime.boxes[box].inbox.rows for box in boxes) + live.inbox.rows
+            boxes = core.live.network.queries.get(own.name, frozenset())
+            backlog = sum(core.live.boxes[box].inbox.rows for box in boxes) + live.inbox.rows
             queries.append(query_status(own, "removed" if own.removed else "running", backlog))
         return {
-            "app": runtime.network.name,
+            "app": core.live.network.name,
             "engine": report.engine,
             "policy": report.policy,
             "seconds": report.seconds,

@@ -1,4 +1,4 @@
-"""What runs in real time have in common: worker threads, and a calling thread that keeps time."""
+"""A run in real time: the calling thread waits for the end, fires timers, and shows progress."""
 
 from __future__ import annotations
 
@@ -9,31 +9,44 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
-from headgate.errors import PipelineError
+from headgate.engines.worker_pool import WorkerPool
+from headgate.errors import HeadgateError, PipelineError
 from headgate.graph.network import Output
 from headgate.runtime.change import OVER, SUCCEEDED, Change, Line
-from headgate.runtime.policy_driver import Scheduled, TimerKey
+from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
+from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import Report
-from headgate.scheduling.interface import Phase, Plan, Policy
+from headgate.runtime.stimuli import Rescheduled, Stimulus, TimerDue
 
 PROGRESS_EVERY = 0.5
 
 
-class Attended:
-    """A run whose caller waits for its end, fires the policy's timers, and shows progress."""
+class AnyCore(Protocol):
+    """The core of a run, whatever its engine."""
 
-    runtime: Scheduled
-    workers: Crew
+    driver: PolicyDriver
+
+    def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]: ...
+
+
+class RealtimeRun:
+    """What runs on threads and on Spark share: one lock, timers, live change, the end.
+
+    Everything that happens goes through ``tell``: the core decides, ``obey`` carries instructions out.
+    """
+
+    core: AnyCore
+    workers: WorkerPool
     line: Line | None = None
 
     def __init__(self, lock: Any, deadline: float | None, progress: Progress | None) -> None:
         self.lock = lock
         self.alarm = threading.Condition(lock)
-        """Somebody waits for time, or for something to have happened."""
+        """Threads that wait for a time, or for something to have happened."""
         self.deadline = deadline
         self.progress = progress
         self.stopping = False
@@ -50,30 +63,54 @@ class Attended:
         """Lock held: what has happened so far."""
         raise NotImplementedError
 
-    # --- what the runtime asks for, lock held -------------------------------------------------------
+    # --- stimuli and instructions, lock held --------------------------------------------------------
 
-    def wake(self, worker: int) -> None:
-        self.workers.wake(worker)
+    def tell(self, stimulus: Stimulus, now: float | None = None) -> list[Instruction]:
+        """Tell the core what happened, and carry out what there is to do about it.
 
-    def assign(self, worker: int, plan: Plan) -> None:
-        self.workers.assign(worker, plan)
+        Returns what is left for the caller: calls, parking, and what must not be done under the lock.
+        """
+        return self.obey(self.core.handle(stimulus, self.now() if now is None else now))
 
-    def set_timer(self, at: float, key: TimerKey) -> None:
-        # A policy may set one before there is a runtime.
-        self._at(at, lambda now: self.runtime.timer(key, now))
+    def obey(self, instructions: Sequence[Instruction]) -> list[Instruction]:
+        """Carry instructions out; those that are for the caller are returned."""
+        left: list[Instruction] = []
+        for instruction in instructions:
+            if isinstance(instruction, Wake):
+                self.workers.wake(instruction.worker)
+            elif isinstance(instruction, Planned):
+                self.workers.planned(instruction.worker)
+            elif isinstance(instruction, SetTimer):
+                self._at(instruction.at, partial(self._timer_due, instruction))
+            elif isinstance(instruction, Meet):
+                self.meet(instruction)
+            elif isinstance(instruction, NewTerm):
+                self.new_term(instruction.workers)
+            else:
+                left.append(instruction)
+        return left
+
+    def _timer_due(self, timer: SetTimer, now: float) -> None:
+        self.leave(self.tell(TimerDue(timer.key), now))
+
+    def leave(self, left: Sequence[Instruction]) -> None:
+        """Lock held, on no worker's account: see to it that what is left gets done."""
 
     def _at(self, at: float, action: Callable[[float], None]) -> None:
-        """Lock held: have something done at a time, lock held too."""
+        """Have something done at a time, lock held too."""
         heapq.heappush(self._actions, (at, next(self._action_count), action))
         self.alarm.notify_all()
 
     def new_term(self, workers: int) -> None:
-        self.workers.new_term(workers, self.runtime.policy.one_semaphore)
+        """So many workers from now on; all ask."""
+        self.workers.share(self.core.driver.policy.one_semaphore)
+        self.workers.resize(workers, self.now())
+        self.workers.wake_sleepers()
 
-    def reschedule(self, phases: Sequence[Phase]) -> None:
-        """Here and now; then everyone asks again."""
-        self.runtime.run_phases(phases)
-        self.runtime.rescheduled(self.now())
+    def meet(self, task: Meet) -> None:
+        """Carry a scheduling task out here and now; then everyone asks again."""
+        self.core.driver.run_phases(task.phases)
+        self.leave(self.tell(Rescheduled()))
         self.workers.wake_sleepers()
 
     # --- changes ------------------------------------------------------------------------------------
@@ -100,33 +137,27 @@ class Attended:
         return False
 
     def _planned(self, change: Change, line: Line, now: float) -> None:
+        """A change whose time has come; no caller is there to hear why it cannot be made."""
         line.planned.remove(change)
-        self.runtime.planned(change, lambda: self._change(change, line.outputs(change)))
+        try:
+            self.carry_out(change, line.outputs(change))
+        except HeadgateError as error:
+            self.core.driver.problems.append(f"Change at {change.at:g} s: {error}")
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, from any thread; raise if it cannot be."""
         with self.lock:
             if self.stopping or self.over.is_set():
                 raise PipelineError(SUCCEEDED if self.succeeded else OVER)
-            self._change(change, outputs)
+            self.carry_out(change, outputs)
             self.alarm.notify_all()
 
-    def _change(self, change: Change, outputs: Sequence[Output]) -> None:
-        """Lock held."""
-        self.runtime.check(change)
-        self.change_queries(change, outputs)
-        self.runtime.change(change, self.fit, self.now())
-
-    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
-        """Lock held: add and remove queries."""
+    def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Lock held: make a change."""
         raise NotImplementedError
 
     def aside(self) -> None:
         """No lock: what the calling thread has to see to meanwhile."""
-
-    def fit(self, policy: Policy) -> Policy:
-        """A policy as this run has it."""
-        return policy
 
     def snapshot(self) -> Report:
         with self.lock:
@@ -190,124 +221,3 @@ class Attended:
         except BaseException as error:
             self.crash = self.crash or error
             self.stop()
-
-
-class Crew:
-    """Worker threads, their mailboxes for plans, and the semaphores on which they sleep."""
-
-    def __init__(
-        self, run: Attended, count: int, *, daemon: bool | None = None, one_semaphore: bool = False
-    ) -> None:
-        self._attended, self._daemon = run, daemon
-        self._plans: list[Plan | None] = []
-        self._beds: list[threading.Semaphore] = []
-        self._shared: threading.Semaphore | None = None
-        """One semaphore for all, whose value is the number of tasks."""
-        self._passed: set[int] = set()
-        """Workers that it has let pass."""
-        self._since: list[float] = []
-        """When each was made."""
-        self.semaphores = 0
-        """Operations on semaphores while the run was on."""
-        self._make_beds(one_semaphore)
-        self._asleep: set[int] = set()
-        self._gone: set[int] = set()
-        """Workers that were too many and have gone."""
-        self._threads: list[threading.Thread] = []
-        self.count = 0
-        self._grow(count)
-
-    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
-        """As many places as there are workers; the threads of those that are new, or come back."""
-        new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
-        for worker in new:
-            if worker == len(self._beds):
-                self._plans.append(None)
-                self._beds.append(self._shared or threading.Semaphore(0))
-                self._since.append(now)
-            self._since[worker] = now
-            self._gone.discard(worker)
-        self.count = count
-        made = [
-            threading.Thread(
-                target=self._attended.guard,
-                args=(self._loop, worker),
-                name=f"headgate-worker-{worker}",
-                daemon=self._daemon,
-            )
-            for worker in new
-        ]
-        self._threads += made
-        return made
-
-    def _make_beds(self, one_semaphore: bool) -> None:
-        self._shared = threading.Semaphore(0) if one_semaphore else None
-        self._beds = [self._shared or threading.Semaphore(0) for _ in self._beds]
-        self._passed.clear()
-
-    def new_term(self, count: int, one_semaphore: bool) -> None:
-        """Lock held: so many workers from now on, without the plans that they have; all ask."""
-        self._plans = [None] * len(self._plans)
-        if one_semaphore != (self._shared is not None):
-            # A worker that was woken may still lie there, for on one semaphore another may have passed
-            # instead; and who was only about to lie down finds the new bed.  So there is a permit for each.
-            self.wake_all()
-            self._make_beds(one_semaphore)
-            self.wake_all()
-        for thread in self._grow(count, self._attended.now()):
-            thread.start()
-        self.wake_sleepers()
-
-    def leaves(self, worker: int) -> bool:
-        """Lock held: whether a worker is one too many, and goes."""
-        if worker < self.count:
-            return False
-        self._gone.add(worker)
-        self._asleep.discard(worker)
-        if worker in self._passed:  # instead of one that stays
-            self._passed.discard(worker)
-            self._beds[worker].release()
-        return True
-
-    def _loop(self, worker: int) -> None:
-        """What a worker does until the run stops."""
-        raise NotImplementedError
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def join(self) -> None:
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-
-    def sleep(self, worker: int, timeout: float | None = None) -> None:
-        """Until somebody wakes it, which is done under the lock, after it has parked: the permit waits."""
-        woken = self._beds[worker].acquire(timeout=timeout)
-        if woken and self._shared is not None:
-            self._passed.add(worker)
-
-    def wake(self, worker: int) -> None:
-        """Lock held."""
-        self.semaphores += 1
-        self._asleep.discard(worker)
-        self._beds[worker].release()
-
-    def wake_sleepers(self) -> None:
-        """Lock held."""
-        for worker in sorted(self._asleep):
-            self.wake(worker)
-
-    def wake_all(self) -> None:
-        for bed in self._beds:
-            bed.release()
-
-    def assign(self, worker: int, plan: Plan) -> None:
-        """Lock held: leave a plan for a worker; it is awake and asking, or gets woken."""
-        self._plans[worker] = plan
-        if self._shared is not None:
-            if worker not in self._passed:
-                self.semaphores += 1
-                self._beds[worker].acquire(blocking=False)
-            self._passed.discard(worker)

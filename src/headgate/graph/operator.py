@@ -77,6 +77,9 @@ class Operator:
     """Ascending boundaries of the one key column, where buckets are ranges of it; None: by a hash."""
     times_by_input: tuple[str | None, ...] = ()
     """For each input the column by which event time moves a keyed operator; None if it looks at none."""
+    holds_time: ClassVar[bool] = False
+    """Its state has ``ended`` and ``idle``: inputs whose sources have ended or are idle, which do not hold
+    the time of a join back.  An engine sets them before a call."""
     ties_by_output: tuple[tuple[str, ...], ...] = ()
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""
@@ -99,6 +102,10 @@ class Operator:
         except AttributeError:
             self._nothing = tuple(empty_batch(schema) for schema in self.outputs)
             return self._nothing[output]
+
+    def in_simulation(self) -> Operator:
+        """The operator as a simulation runs it: what takes time by itself takes virtual time there."""
+        return self
 
     def open(self) -> State | None:
         """A fresh state; None for stateless operators."""

@@ -19,6 +19,7 @@ from headgate.errors import SourceError
 from headgate.graph import turns
 from headgate.graph.network import Source
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.idle_inputs import Idle, idle_inputs
 
 MARKER_EVERY = 16_384
 """A marker travels with every so many tuples."""
@@ -93,6 +94,11 @@ class Admission:
         if not held.isdisjoint(finite):
             held.update(finite)
         return None if count and len(held) == count else frozenset(held)
+
+    def idle_inputs(self, ports: Sequence[Sequence[int]]) -> Idle:
+        """Which inputs of a join do not hold its time back; ``ports``: the sources that feed each."""
+        entries = self.entries
+        return idle_inputs(ports, lambda p: entries[p].ended_at, lambda p: entries[p].idle)
 
     def poll(
         self, now: float, packets: int = 1, held: frozenset[int] = frozenset()

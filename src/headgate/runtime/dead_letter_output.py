@@ -23,7 +23,6 @@ class LetterBox:
         self._live = live
         self._arrows = dead_letter.port
         self._closed = False
-        self._now = 0.0
         self._taken: dict[Unit, list[Letter]] = {}
         """Letters of calls that have not delivered yet."""
         inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, live.queue_rows, live.packet_rows)
@@ -51,7 +50,6 @@ class LetterBox:
 
     def deliver(self, unit: Unit, now: float, outputs: dict[int, LiveOutput]) -> None:
         """A call delivers: so do its letters, unless the call's results are dropped too."""
-        self._now = now
         letters = self._taken.pop(unit, None)
         live = unit.live
         if letters and not live.removed:
@@ -61,7 +59,5 @@ class LetterBox:
             outputs[self.output.place] = self.output
 
     def close(self) -> None:
-        """The run is over: hand over what still waits for boxes that will not run again."""
+        """The run is over: what waits for boxes that will not run again may leave."""
         self._closed = True
-        for packet, times in self.output.take():
-            self.output.hand_over(packet, times, lambda: self._now)

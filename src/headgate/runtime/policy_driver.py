@@ -1,15 +1,18 @@
-"""A policy at work: events in, and what it decides passed to the engine."""
+"""A policy at work: events in, and what it decides carried out or passed to the engine as instructions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from headgate.errors import HeadgateError, PipelineError
+from headgate.runtime import instructions
 from headgate.runtime.change import Change
+from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, TimerKey
 from headgate.runtime.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.events import Event, Idle, QueueState, Rescheduled, Timer
+from headgate.scheduling.events import Event, Idle, QueueState, Rescheduled, Spawned, Timer
 from headgate.scheduling.interface import (
     Decision,
     Phase,
@@ -18,54 +21,160 @@ from headgate.scheduling.interface import (
     Reschedule,
     Run,
     SetPacketRows,
+    SetTimer,
     Shed,
     Wake,
 )
 
-TimerKey = tuple[int, str]
-"""The term of the policy that set a timer, and its name."""
+
+class Scheduled(Protocol):
+    """What a policy schedules: boxes with queues, as the driver needs them."""
+
+    def measure_for(self, needs: frozenset[str]) -> None:
+        """From now on take the measurements that the policy needs."""
+
+    def measure_all(self) -> list[QueueState]:
+        """Every queue, with all that any policy could need."""
+        ...
+
+    def make_lanes(self, workers: int) -> None:
+        """So many workers may be inside a box that holds any number."""
+
+    def open_gates(self) -> None:
+        """Stop dropping tuples."""
+
+    def tasks(self, now: float) -> Iterable[Spawned]:
+        """Every task that there is, for a policy that takes over."""
+        ...
+
+    def shed(self, decision: Shed) -> None:
+        """From now on drop a share of what comes to a box."""
+
+    def set_packet_rows(self, rows: int) -> None:
+        """Cut what comes from now on into packets of so many rows, if packets are cut here."""
 
 
-class Host(Protocol):
-    """What a runtime asks of its engine."""
+class PolicyDriver:
+    """Keeps the catalog and the policies' terms, and gives workers their plans."""
 
-    def wake(self, worker: int) -> None: ...
-    def assign(self, worker: int, plan: Plan) -> None: ...
-    def set_timer(self, at: float, key: TimerKey) -> None: ...
-    def reschedule(self, phases: Sequence[Phase]) -> None: ...
-
-    def new_term(self, workers: int) -> None:
-        """Another policy decides: plans and scheduling tasks of the one before are void, all ask again."""
-
-
-class Scheduled:
-    """The part of a runtime that talks to the policy; it keeps the catalog, which the policy reads."""
-
-    catalog: Catalog
-    workers: int
-
-    def __init__(self, policy: Policy, host: Host, timer: Callable[[], float]) -> None:
-        self.policy = policy
-        self.host = host
+    def __init__(
+        self,
+        policy: Policy,
+        catalog: Catalog,
+        scheduled: Scheduled,
+        out: list[Instruction],
+        timer: Callable[[], float],
+        seed: int,
+    ) -> None:
+        self.policy, self.catalog = policy, catalog
+        self._scheduled, self._out = scheduled, out
+        self._timer, self._seed = timer, seed
         self.overhead = Overhead()
         self.trace = Trace()
-        self._timer = timer
-        self._telling = False
-        self.term = 0
-        """How often another policy has taken over, or the same one began anew."""
+        self.workers = 0
         self.requested = 0
         """Workers as they were asked for; the policy may want another number of them."""
+        self.term = 0
+        """How often another policy has taken over, or the same one began anew."""
+        self.plans: dict[int, Plan] = {}
+        """What each worker still has to do."""
         self.problems: list[str] = []
         """What went wrong with policies that are no longer in force."""
-        self._seed = 0
         self._before: Policy | None = None
         """The policy before this one, until this one has made a first plan."""
+        self._events: deque[Event] = deque()
+        """Events that a decision causes wait here until the event that led to it has been dealt with."""
+        self._busy = False
 
-    def start_policy(self, workers: int, seed: int) -> None:
-        self._seed = seed
-        for decision in self.policy.start(self.catalog, workers, seed):
+    def start(self, workers: int, requested: int) -> None:
+        """Let the policy begin."""
+        self.workers, self.requested = workers, requested
+        for decision in self.policy.start(self.catalog, workers, self._seed):
             self._carry_out(decision)
-        self.measure_for(self.policy.needs)
+        self._scheduled.measure_for(self.policy.needs)
+
+    # --- events and decisions -----------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Let the catalog and the policy know, and carry out what the policy decides."""
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        begin = self._timer()
+        try:
+            while self._events:
+                self._handle(self._events.popleft())
+        finally:
+            self._busy = False
+            self._events.clear()
+        self.overhead.scheduler += self._timer() - begin
+
+    def _handle(self, event: Event) -> None:
+        self.catalog.apply(event)
+        try:
+            decisions = self.policy.handle(event)
+        except Exception as error:
+            if self._before is None:
+                raise
+            decisions = self._fall_back(error, event)
+        if self._before is not None and isinstance(event, Idle) and decisions:
+            self._before = None
+        for decision in decisions:
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Run):
+            self.plans[decision.worker] = decision.plan
+            self._out.append(Planned(decision.worker))
+        elif isinstance(decision, Wake):
+            self._out += [instructions.Wake(worker) for worker in decision.workers]
+        elif isinstance(decision, SetTimer):
+            self._out.append(instructions.SetTimer(decision.at, (self.term, decision.name)))
+        elif isinstance(decision, Reschedule):
+            self._out.append(Meet(decision.phases))
+        elif isinstance(decision, Shed):
+            self._scheduled.shed(decision)
+        else:
+            assert isinstance(decision, SetPacketRows)
+            self._scheduled.set_packet_rows(decision.rows)
+
+    def spawn(
+        self, box: int, queue: QueueState, now: float, worker: int | None, *, immediate: bool = True
+    ) -> None:
+        """Tell of a task; it is immediate only if a worker sent the packet, which may be in its cache."""
+        immediate = immediate and worker is not None
+        self.tell(Spawned(now, box, queue, immediate, worker, self.catalog.boxes[box].request))
+
+    def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
+        """A worker has nothing to do; the policy may make a plan for it."""
+        self.tell(Idle(now, worker, overhead))
+
+    def timer(self, key: TimerKey, now: float) -> None:
+        """A timer is due; one of a policy that is no longer in force is void."""
+        term, name = key
+        if term == self.term:
+            with self.apart():
+                self.tell(Timer(now, name))
+
+    def rescheduled(self, now: float) -> None:
+        """A scheduling task is over.  Its time was counted by the workers that took part."""
+        decided = self.overhead.scheduler
+        self.tell(Rescheduled(now))
+        self.overhead.scheduler = decided
+        self._scheduled.measure_for(self.policy.needs)
+
+    def apart(self) -> _Apart:
+        """A block of work that is done on no worker's time."""
+        return _Apart(self.overhead, self._timer)
+
+    def run_phases(self, phases: Sequence[Phase]) -> None:
+        """Carry a scheduling task out here and now, where several workers would gain nothing."""
+        begin = self._timer()
+        for phase in phases:
+            for piece in phase.slices:
+                piece()
+        self.overhead.rescheduling += self._timer() - begin
 
     # --- another policy -----------------------------------------------------------------------------
 
@@ -78,11 +187,11 @@ class Scheduled:
         """
         before, workers_before = self.policy, self.workers
         wanted = policy.workers(len(self.catalog.boxes), requested)
-        self.make_lanes(wanted)
+        self._scheduled.make_lanes(wanted)
         try:
             decisions = self._begin(policy, wanted, now)
         except Exception as error:
-            self.make_lanes(workers_before)
+            self._scheduled.make_lanes(workers_before)
             if policy is before:  # it has been touched
                 self._install(before, self._begin(before, workers_before, now), workers_before, now)
             raise _cannot(policy, error) from error
@@ -95,7 +204,7 @@ class Scheduled:
             raise PipelineError(self.problems.pop())
 
     def _begin(self, policy: Policy, workers: int, now: float) -> Sequence[Decision]:
-        self.catalog.look_again(now, self.measure_all())
+        self.catalog.look_again(now, self._scheduled.measure_all())
         decisions = policy.start(self.catalog, workers, self._seed)
         if policy.problems:
             raise PipelineError(policy.problems[0])
@@ -104,12 +213,14 @@ class Scheduled:
     def _install(self, policy: Policy, decisions: Sequence[Decision], workers: int, now: float) -> None:
         self.policy, self.workers = policy, workers
         self.term += 1
-        self.open_gates()
-        self.measure_for(policy.needs)
-        self.host.new_term(workers)
+        self.plans.clear()
+        self._scheduled.open_gates()
+        self._scheduled.measure_for(policy.needs)
+        self._out.append(NewTerm(workers))
         for decision in decisions:
             self._carry_out(decision)
-        self.spawn_all(now)
+        for task in self._scheduled.tasks(now):
+            self.tell(task)
 
     def _fall_back(self, error: Exception, event: Event) -> Sequence[Decision]:
         """The policy that took over could not decide: the one before goes on, and it decides."""
@@ -118,21 +229,10 @@ class Scheduled:
         self._before = None
         self.problems.append(str(_cannot(failed, error)))
         workers = before.workers(len(self.catalog.boxes), self.requested)
-        self.make_lanes(workers)
+        self._scheduled.make_lanes(workers)
         self._install(before, self._begin(before, workers, event.time), workers, event.time)
         worker = getattr(event, "worker", None)
         return before.handle(event) if not isinstance(worker, int) or worker < workers else ()
-
-    def check(self, change: Change) -> None:
-        """Whether the policy that will be in force has what is to be set."""
-        change.check(change.chosen or self.policy)
-
-    def planned(self, change: Change, carry_out: Callable[[], None]) -> None:
-        """A change whose time has come; nobody is there to hear why it cannot be."""
-        try:
-            carry_out()
-        except HeadgateError as error:
-            self.problems.append(f"Change at {change.at:g} s: {error}")
 
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
         """Another policy, settings of it, another number of workers: whatever is given."""
@@ -150,100 +250,6 @@ class Scheduled:
             for decision in self.policy.set(name, value, now):
                 self._carry_out(decision)
 
-    def measure_all(self) -> list[QueueState]:
-        """Every queue, with all that any policy could need."""
-        raise NotImplementedError
-
-    def make_lanes(self, workers: int) -> None:
-        """So many workers may be inside a box that holds any number."""
-        raise NotImplementedError
-
-    def open_gates(self) -> None:
-        """Whatever a policy had dropped is dropped no longer."""
-        raise NotImplementedError
-
-    def spawn_all(self, now: float) -> None:
-        """Tell of every task that there is."""
-        raise NotImplementedError
-
-    # --- events and decisions -----------------------------------------------------------------------
-
-    def measure_for(self, needs: frozenset[str]) -> None:
-        """Take the measurements that the policy needs."""
-        raise NotImplementedError
-
-    def tell(self, event: Event) -> None:
-        """Let the catalog and the policy know, and carry out what the policy decides."""
-        outer, self._telling = self._telling, True
-        begin = self._timer()
-        self.catalog.apply(event)
-        try:
-            decisions = self.policy.handle(event)
-        except Exception as error:
-            if self._before is None:
-                raise
-            decisions = self._fall_back(error, event)
-        if self._before is not None and isinstance(event, Idle) and decisions:
-            self._before = None
-        for decision in decisions:
-            self._carry_out(decision)
-        self._telling = outer
-        if not outer:  # what is told on account of a decision is part of that time
-            self.overhead.scheduler += self._timer() - begin
-
-    def _carry_out(self, decision: Decision) -> None:
-        if isinstance(decision, Run):
-            self.host.assign(decision.worker, decision.plan)
-        elif isinstance(decision, Wake):
-            for worker in decision.workers:
-                self.host.wake(worker)
-        elif isinstance(decision, Shed):
-            self.shed(decision)
-        elif isinstance(decision, SetPacketRows):
-            self.set_packet_rows(decision.rows)
-        elif isinstance(decision, Reschedule):
-            self.host.reschedule(decision.phases)
-        else:
-            self.host.set_timer(decision.at, (self.term, decision.name))
-
-    def shed(self, decision: Shed) -> None:
-        """From now on drop a share of what comes to a box."""
-        raise NotImplementedError
-
-    def set_packet_rows(self, rows: int) -> None:
-        """For a runtime that cuts its input into packets."""
-
-    def idle(self, worker: int, now: float, overhead: float = 0.0) -> None:
-        self.tell(Idle(now, worker, overhead))
-
-    def timer(self, key: TimerKey, now: float) -> None:
-        term, name = key
-        if term != self.term:
-            return
-        begin, decided = self._timer(), self.overhead.scheduler
-        self.tell(Timer(now, name))
-        self.beside(begin, decided)
-
-    def beside(self, begin: float, decided: float) -> None:
-        """What has been going on since was no worker's time."""
-        self.overhead.feeder += self._timer() - begin
-        self.overhead.scheduler = decided
-
-    def rescheduled(self, now: float) -> None:
-        """A scheduling task is over."""
-        outer, self._telling = self._telling, True  # the task's time is counted by whoever took part
-        self.tell(Rescheduled(now))
-        self._telling = outer
-        self.measure_for(self.policy.needs)
-
-    def run_phases(self, phases: Sequence[Phase]) -> None:
-        """A scheduling task by whoever calls, where it would gain nothing from several workers."""
-        begin = self._timer()
-        for phase in phases:
-            for piece in phase.slices:
-                piece()
-        self.overhead.rescheduling += self._timer() - begin
-
     def box_reports(self) -> dict[str, BoxReport]:
         """What the catalog learned of every box."""
         return {
@@ -252,6 +258,20 @@ class Scheduled:
             )
             for e in self.catalog.boxes
         }
+
+
+class _Apart:
+    """Counts a block of work as the feeder's, what the policy decides in it included."""
+
+    def __init__(self, overhead: Overhead, timer: Callable[[], float]) -> None:
+        self._overhead, self._timer = overhead, timer
+
+    def __enter__(self) -> None:
+        self._begin, self._decided = self._timer(), self._overhead.scheduler
+
+    def __exit__(self, *given: object) -> None:
+        self._overhead.feeder += self._timer() - self._begin
+        self._overhead.scheduler = self._decided
 
 
 def _cannot(policy: Policy, error: Exception) -> PipelineError:

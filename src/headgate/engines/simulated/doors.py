@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
-from headgate.runtime.boxes import Unit, Work
+from headgate.engines.simulated.cores import Cores
+from headgate.engines.simulated.kernel import Process, Resume
+from headgate.runtime.boxes import LiveBox, Unit, Work
+from headgate.runtime.network import LiveNetwork
 from headgate.runtime.ordered.reordering import Reorder
-
-if TYPE_CHECKING:
-    from headgate.engines.simulated.run import SimulatedRun
+from headgate.runtime.report import Overhead
 
 
 class _Door:
@@ -21,9 +22,9 @@ class _Door:
         self.fresh: list[Unit] = []
         """What a worker has just brought."""
         self.units: dict[int, Unit] = {}
-        """By ticket, what waits for earlier ones or for whoever sends."""
+        """By ticket, what waits for earlier ones or for the worker that sends."""
         self.sending = False
-        self.queue: list[Callable[[], None]] = []
+        self.queue: list[Resume] = []
         """Workers that wait until they may send."""
 
     @property
@@ -38,10 +39,21 @@ class _Door:
 
 
 class Doors:
-    """Every box has a door, if sending a result costs ``send_cost`` seconds; none has if it costs nothing."""
+    """Every box has a door, if sending a result costs ``send_cost`` seconds; none has if it costs nothing.
 
-    def __init__(self, run: SimulatedRun, send_cost: float, reorder: str) -> None:
-        self._run = run
+    ``sent(box, worker)`` is called after each unit that has left.
+    """
+
+    def __init__(
+        self,
+        live: LiveNetwork,
+        cores: Cores,
+        overhead: Overhead,
+        send_cost: float,
+        reorder: str,
+        sent: Callable[[LiveBox, int], None],
+    ) -> None:
+        self._live, self._cores, self._overhead, self._sent = live, cores, overhead, sent
         self._send_cost = send_cost
         self._lock = reorder == "lock"
         self._doors: dict[int, _Door] = {}
@@ -50,50 +62,30 @@ class Doors:
     def make(self) -> None:
         """For boxes that have none yet."""
         if self._send_cost:
-            live_network = self._run.runtime.live
-            for live in live_network.boxes[len(self._doors) :]:
-                ring = None if self._lock else live_network.ring
+            for live in self._live.boxes[len(self._doors) :]:
+                ring = None if self._lock else self._live.ring
                 self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
-    def pass_on(self, work: Work, then: Callable[[], None]) -> None:
-        """Let the time pass that a worker's results take to leave; ``then`` it goes on."""
+    def pass_on(self, work: Work) -> Process:
+        """Let the time pass that a worker's results take to leave."""
         door = self._doors.get(work.live.place)
         if door is None:
-            then()
             return
         units, door.fresh = door.fresh, []
-
-        def enter() -> None:
-            if door.sending and self._lock:
-                door.queue.append(enter)
-                return
-            door.units |= {unit.ticket: unit for unit in units}
-            if door.sending:
-                then()  # whoever is sending sends these too
-                return
-            door.sending = True
-            self._send_next(door, work.worker, then)
-
-        enter()
-
-    def _send_next(self, door: _Door, worker: int, then: Callable[[], None]) -> None:
-        """Send one unit after the other, in order, until the next has not come."""
-        run = self._run
-        unit = door.units.pop(door.next, None)
-        if unit is None:
-            door.sending = False
-            queue, door.queue = door.queue, []
-            then()
-            for enter in queue:
-                enter()
-            return
-
-        def gone() -> None:
+        while door.sending and self._lock:
+            yield door.queue.append
+        door.units |= {unit.ticket: unit for unit in units}
+        if door.sending:
+            return  # the worker that is sending sends these too
+        door.sending = True
+        while (unit := door.units.pop(door.next, None)) is not None:
+            seconds = self._send_cost * sum([len(packet) for made in unit.results for packet in made])
+            self._overhead.storage += seconds
+            yield partial(self._cores.run, work.worker, seconds)
             unit.leaves = None
             door.reorder.send(unit.ticket, unit)
-            run.drain(run.runtime.settle(unit.live, worker, run.clock.now()))
-            self._send_next(door, worker, then)
-
-        seconds = self._send_cost * sum([len(packet) for made in unit.results for packet in made])
-        run.runtime.overhead.storage += seconds
-        run.cores.run(worker, seconds, gone)
+            self._sent(unit.live, work.worker)
+        door.sending = False
+        waiting, door.queue = door.queue, []
+        for resume in waiting:
+            resume()

@@ -18,6 +18,7 @@ from headgate.engines.base import (
 )
 from headgate.engines.simulated.costs import Costs
 from headgate.engines.simulated.run import SimulatedRun
+from headgate.engines.simulated.settings import Settings
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.machine import host as machines
@@ -98,19 +99,36 @@ class Simulated(Engine):
             raise PipelineError(
                 "Simulated(partitioning='shared'): workers would wait in real time; use Threads."
             )
-        self.reorder, self.partitioning, self.buckets, self.split = reorder, partitioning, buckets, split
-        self.topology = None if topology is None else machines.get(topology)
-        self.memory = memory_model.get(memory, self.topology) if memory else None
         self.workers = workers
-        self.costs = Costs(costs)
-        self.call_overhead = call_overhead + self.costs.call_overhead
-        self.seed = seed
-        self.packet_rows = packet_rows
-        self.quantum = quantum
-        self.switch_cost = switch_cost
-        self.send_cost = send_cost
-        self.decision_cost = decision_cost
-        self.reschedule_cost = reschedule_cost
+        machine = None if topology is None else machines.get(topology)
+        known = Costs(costs)
+        self.settings = Settings(
+            topology=machine,
+            memory=memory_model.get(memory, machine) if memory else None,
+            workers=workers,
+            costs=known,
+            call_overhead=call_overhead + known.call_overhead,
+            seed=seed,
+            packet_rows=packet_rows,
+            reorder=reorder,
+            partitioning=partitioning,
+            buckets=buckets,
+            split=split,
+            quantum=quantum,
+            switch_cost=switch_cost,
+            send_cost=send_cost,
+            decision_cost=decision_cost,
+            reschedule_cost=reschedule_cost,
+        )
+
+    @property
+    def topology(self) -> Topology | None:
+        """The machine."""
+        return self.settings.topology
+
+    @property
+    def costs(self) -> Costs:
+        return self.settings.costs
 
     def run(
         self,
@@ -123,4 +141,4 @@ class Simulated(Engine):
         seed: int = 0,
         line: Line | None = None,
     ) -> Report:
-        return SimulatedRun(self, network, policy, workers, until, progress, seed).run(line)
+        return SimulatedRun(self.settings, network, policy, workers, until, progress, seed).run(line)

@@ -1,144 +1,209 @@
-"""Cores and the threads on them: the operating system's part of a simulation; and workers that meet.
-
-With at most as many threads as cores, a call simply takes its time.  With more, cores serve threads in
-turns of a quantum and pay for every switch.
-"""
+"""Simulated workers: generators that mirror the loop of ``threads/workers.py`` in virtual time."""
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
-from headgate.scheduling.interface import Phase
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from headgate.engines.simulated.run import SimulatedRun
+from headgate.engines.simulated.barrier import Barrier
+from headgate.engines.simulated.cores import Cores
+from headgate.engines.simulated.doors import Doors
+from headgate.engines.simulated.kernel import Kernel, Process, Resume
+from headgate.engines.simulated.memory import Memory
+from headgate.engines.simulated.settings import Settings
+from headgate.graph.packet import Packet
+from headgate.runtime.boxes import NO_TICKET, Work
+from headgate.runtime.core import Core
+from headgate.runtime.instructions import Instruction, Park, RunCall
+from headgate.runtime.stimuli import CallEnded, CallProgressed, Free
+from headgate.scheduling.interface import ANYONE
 
-
-class Cores:
-    """``cores`` processors shared by ``threads`` threads, first come, first served, a quantum at a time."""
-
-    def __init__(
-        self, run: SimulatedRun, cores: int, threads: int, quantum: float, switch_cost: float
-    ) -> None:
-        self._run = run
-        self._quantum = quantum
-        self._switch_cost = switch_cost
-        self._free: list[int] = []
-        self._last: list[int | None] = []
-        self._busy: set[int] = set()
-        self._ready: deque[tuple[int, float, Callable[[], None]]] = deque()
-        self.resize(cores, threads)
-
-    def resize(self, cores: int, threads: int) -> None:
-        """So many from now on; a core that is too many ends its turn."""
-        self.count = min(cores, threads)
-        self._cores = cores
-        self._shared = threads > cores
-        self._last += [None] * (cores - len(self._last))
-        self._free = [core for core in range(cores) if core not in self._busy]
-        self._dispatch()
-
-    def run(self, thread: int, seconds: float, then: Callable[[], None]) -> None:
-        """Let a thread compute for that long, then call ``then``."""
-        self._ready.append((thread, seconds, then))
-        self._dispatch()
-
-    def _dispatch(self) -> None:
-        while self._free and self._ready:
-            thread, left, then = self._ready.popleft()
-            core = self._free.pop(0)
-            self._busy.add(core)
-            turn = min(left, self._quantum) if self._shared else left
-            switch = self._switch_cost if self._shared and self._last[core] != thread else 0.0
-            self._last[core] = thread
-            self._run.runtime.overhead.scheduler += switch
-            self._run.at(
-                self._run.clock.now() + switch + turn,
-                lambda core=core, thread=thread, left=left - turn, then=then: self._turn_over(  # type: ignore[misc]
-                    core, thread, left, then
-                ),
-            )
-
-    def _turn_over(self, core: int, thread: int, left: float, then: Callable[[], None]) -> None:
-        self._busy.discard(core)
-        if core < self._cores:
-            self._free.append(core)
-        if left > 1e-15:
-            self._ready.append((thread, left, then))
-        else:
-            then()
-        self._dispatch()
+Obey = Callable[[list[Instruction]], None]
 
 
-class Meetings:
-    """Scheduling tasks: those who sleep come at once, others when their calls are over.
+class Workers:
+    """The workers of a run: each asks for a call, lets its time pass, and parks when there is none.
 
-    As on threads, a task begins with the first who is there, and nobody inside a call is waited for.
+    ``obey`` carries instructions out that are not for the worker which got them; ``made_room`` is called when
+    a queue got shorter.
     """
 
-    def __init__(self, run: SimulatedRun) -> None:
-        self._run = run
-        self.asleep: dict[int, Callable[[], None]] = {}
-        """Workers without work, and how they go on."""
-        self._called: Sequence[Phase] | None = None
-        self._there: list[tuple[float, Callable[[], None]]] = []
-        """Since when workers take part, and how they go on."""
-        self._under_way = False
-        self._term = 0
-        """Of the policy whose task is under way."""
+    def __init__(
+        self,
+        kernel: Kernel,
+        core: Core,
+        settings: Settings,
+        cores: Cores,
+        barrier: Barrier,
+        doors: Doors,
+        memory: Memory | None,
+        obey: Obey,
+        made_room: Callable[[], None],
+    ) -> None:
+        self._kernel, self._core, self._settings = kernel, core, settings
+        self._cores, self._barrier, self._doors, self._memory = cores, barrier, doors, memory
+        self._obey, self._made_room = obey, made_room
+        self._seats = 0
+        """So many workers there have been."""
+        self._woken: set[int] = set()
+        """Workers that are about to go on."""
+        self._gone: set[int] = set()
+        """Workers that were too many and have gone."""
+        self._refused: list[Resume] = []
+        """Workers whose results found their places taken."""
+        self.grow(core.driver.workers)
 
-    def abandon(self) -> None:
-        """Another policy has taken over: a task that is due is not, and one under way comes to nothing."""
-        self._called = None
-        if not self._under_way:
-            there, self._there = self._there, []
-            for _, go_on in there:
-                self._run.at(self._run.clock.now(), go_on)
+    def grow(self, count: int) -> None:
+        """So many from now on: those that are too many go, new ones come and are parked."""
+        asleep, seats = self._barrier.asleep, range(count)
+        self._gone |= {worker for worker in asleep if worker not in seats}
+        for worker in self._gone.difference(seats):
+            asleep.pop(worker, None)
+        for worker in [*self._gone.intersection(seats), *range(self._seats, count)]:
+            self._gone.discard(worker)
+            self._kernel.go_on(self._loop(worker))
+        self._seats = max(self._seats, count)
 
-    def call(self, phases: Sequence[Phase]) -> None:
-        """A scheduling task is due."""
-        self._called = phases
-        if self.asleep:
-            self._run.at(self._run.clock.now(), self._begin)
+    def wake_all(self) -> None:
+        for worker in sorted(self._barrier.asleep):
+            self.wake(worker)
 
-    def joined(self, worker: int, then: Callable[[], None]) -> bool:
-        """Whether a worker that comes by takes part in a task; ``then`` it goes on."""
-        self.asleep.pop(worker, None)
-        if self._called is None and not self._under_way:
-            return False
-        now = self._run.clock.now()
-        self._there.append((now, then))
-        if not self._under_way:
-            self._run.at(now, self._begin)  # after whoever else comes at this very time
-        return True
+    def wake(self, worker: int) -> None:
+        """Let a parked worker go on; ``ANYONE`` of them."""
+        if worker == ANYONE:
+            sleeper = next((one for one in self._barrier.asleep if one not in self._woken), None)
+            if sleeper is None:
+                return  # the next worker that asks finds the task
+            worker = sleeper
+        if worker not in self._woken:
+            self._woken.add(worker)
+            self._kernel.soon(partial(self._wake_up, worker))
 
-    def _begin(self) -> None:
-        """Those who are there share each phase's slices, the next one taking the next slice."""
-        if self._called is None or self._under_way:
-            return  # it has begun, or will when those who are there come again
-        phases, self._called, self._under_way = self._called, None, True
-        self._term = self._run.runtime.term
-        now, cost = self._run.clock.now(), self._run.engine.reschedule_cost
-        self._there += [(now, self.asleep[worker]) for worker in sorted(self.asleep)]
-        self.asleep.clear()
-        seconds = 0.0
-        for phase in phases:
-            busy = [0.0] * len(self._there)
-            for piece in phase.slices:
-                heapq.heapreplace(busy, busy[0] + cost * piece())
-            seconds += max(busy)
-        self._run.at(now + seconds, self._end)
+    def _wake_up(self, worker: int) -> None:
+        self._woken.discard(worker)
+        resume = self._barrier.asleep.pop(worker, None)
+        if resume is not None:  # else it takes part in a scheduling task by now, or was not asleep
+            resume()
 
-    def _end(self) -> None:
-        there, self._there, self._under_way = self._there, [], False
-        now, overhead = self._run.clock.now(), self._run.runtime.overhead
-        for since, _ in there:
-            overhead.scheduler += now - since
-            overhead.rescheduling += now - since
-        if self._term == self._run.runtime.term:
-            self._run.runtime.rescheduled(now)
-        for _, go_on in there:
-            go_on()
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def _loop(self, worker: int) -> Process:
+        core, barrier, now = self._core, self._barrier, self._kernel.now
+        yield partial(barrier.asleep.__setitem__, worker)
+        while True:
+            if barrier.open:
+                yield barrier.join
+            if worker >= core.driver.workers:
+                self._gone.add(worker)
+                return
+            work, parked = self._own(core.handle(Free(worker), now()))
+            if work is not None:
+                self._made_room()
+                yield from self._call(work)
+            elif parked:
+                yield partial(barrier.asleep.__setitem__, worker)
+            else:
+                yield from self._decided(worker)
+
+    def _own(self, instructions: list[Instruction]) -> tuple[Work | None, bool]:
+        """What the asking worker is told: a call to run, or that it is parked; the rest is carried out."""
+        work, parked = None, False
+        for instruction in instructions:
+            if isinstance(instruction, RunCall):
+                work = instruction.work
+            elif isinstance(instruction, Park):
+                parked = True
+        self._obey(instructions)
+        return work, parked
+
+    def _decided(self, worker: int) -> Process:
+        """The time that the worker waits for its plan."""
+        cost = self._settings.decision_cost
+        seconds = cost(self._core.driver.policy) if callable(cost) else cost
+        if seconds:
+            self._core.driver.overhead.scheduler += seconds
+            yield partial(self._cores.run, worker, seconds)
+
+    # --- calls --------------------------------------------------------------------------------------
+
+    def _call(self, work: Work) -> Process:
+        """The operator works at once; its time passes; then its results leave."""
+        if work.ticket == NO_TICKET:
+            yield from self._consume(work)
+        else:
+            yield from self._execute(work)
+            while not self._core.calls.send(work):
+                yield self._refused.append  # others' calls make room in the ring
+            yield from self._doors.pass_on(work)
+        now = self._kernel.now()
+        if self._settings.send_cost:
+            work.overhead += now - work.ended
+        refused, self._refused = self._refused, []
+        self._obey(self._core.handle(CallEnded(work), now))
+        self._made_room()
+        for resume in refused:
+            self._kernel.soon(resume)
+
+    def _execute(self, work: Work) -> Process:
+        core, settings, costs = self._core, self._settings, self._settings.costs
+        serials = _serials(work)
+        packets, keys = len(work.rounds), costs.keys(work)
+        core.calls.execute(work)
+        results = sum([len(made[0]) for made in work.results])
+        work.seconds = costs.seconds(work.live, packets, work.tuples, results, keys)
+        if self._memory is not None:
+            work.seconds = self._memory.call(work, work.seconds, self._kernel.now())
+        plain = self._memory is None and costs.calibration is None
+        cost = costs.per_tuple(work.live) if plain else work.seconds / max(work.tuples, 1)
+        work.overhead = settings.call_overhead
+        core.driver.overhead.worker += settings.call_overhead
+        yield partial(self._cores.run, work.worker, settings.call_overhead + work.seconds)
+        end = work.ended = self._kernel.now()
+        if cost:
+            work.leaves = lambda packet: _leave_times(packet, serials, end, cost)
+
+    def _consume(self, work: Work) -> Process:
+        """A call on a box whose state is by bucket: time passes after each bucket's rows."""
+        core, overhead, costs = self._core, self._settings.call_overhead, self._settings.costs
+        core.calls.split(work)
+        parts = core.calls.consume(work)
+        count = results = 0
+        carrying = 0.0
+        while True:
+            if self._memory is not None:
+                self._memory.worker = work.worker  # what leaves now is what its parts have become
+            rows = next(parts, None)
+            if self._memory is not None:
+                self._memory.worker = None
+            work.ended = self._kernel.now()
+            self._obey(core.handle(CallProgressed(work.live, work.worker), work.ended))
+            yield from self._doors.pass_on(work)
+            if rows is None:
+                break
+            work.overhead += self._kernel.now() - work.ended + overhead
+            core.driver.overhead.worker += overhead
+            seconds = costs.seconds(work.live, 1, rows, work.tuples_out - results)
+            count, results = count + 1, work.tuples_out
+            if self._memory is not None:
+                computing, seconds = seconds, self._memory.part(work, seconds, self._kernel.now())
+                carrying += seconds - computing
+            yield partial(self._cores.run, work.worker, overhead + seconds)
+        work.seconds = costs.seconds(work.live, count, work.tuples, results) + carrying
+
+
+def _serials(work: Work) -> npt.NDArray[np.int64]:
+    parts = [packet.order.serials for round_ in work.rounds for packet in round_ if len(packet)]
+    if not parts:
+        return np.empty(0, dtype=np.int64)
+    return np.sort(np.concatenate(parts), kind="stable")
+
+
+def _leave_times(
+    packet: Packet, serials: npt.NDArray[np.int64], end: float, cost: float
+) -> npt.NDArray[np.float64]:
+    """When each result leaves: its cause, the k-th tuple of the call, is done k costs into it."""
+    done = np.searchsorted(serials, packet.order.serials, side="right")
+    return (end - (len(serials) - done) * cost).astype(np.float64)

@@ -25,7 +25,7 @@ def handlers(run: _Run) -> dict[str, Handler]:
 
 def _status(run: _Run) -> dict[str, Any]:
     with run.lock:
-        report, runtime = run.report(run.now()), run.runtime
+        report, runtime = run.report(run.now()), run.core
         queries = []
         for node in runtime.nodes.outlets:
             own = report.queries[node.name]

@@ -19,21 +19,23 @@ from headgate.checkpoint.log import Log
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.storage import Storage, storage
 from headgate.engines.base import Engine, Progress, Until, deadline
-from headgate.engines.realtime import Attended
+from headgate.engines.realtime import RealtimeRun
 from headgate.engines.spark import session as sessions
 from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
+from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs, warm_up
-from headgate.engines.spark.runtime import SparkRuntime
 from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import publish, wrapped
 from headgate.engines.spark.sources import OffsetSource
+from headgate.engines.spark.stimuli import QueryRestarted, QueryStopped
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network, Output
 from headgate.runtime.added_queries import other_queries
 from headgate.runtime.change import SUCCEEDED, Change, Line
 from headgate.runtime.report import Report
+from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
 
 CLEAN_EVERY = 50
@@ -110,10 +112,10 @@ class Spark(Engine):
                 place.remove_all()
 
 
-class _Run(Attended):
+class _Run(RealtimeRun):
     """One run: a feeder that admits, workers that run steps, and the calling thread, which keeps time."""
 
-    runtime: SparkRuntime
+    core: SparkCore
     workers: Workers
     begin: float
     """When the application's run began, seconds since the epoch."""
@@ -140,7 +142,7 @@ class _Run(Attended):
         """Makes the run that goes on where this one stops, with other queries."""
 
         def succeed(network: Network) -> _Run:
-            policy, asked = self.runtime.policy, self.runtime.requested
+            policy, asked = self.core.driver.policy, self.core.driver.requested
             given = (session, place, cores, asked, until, limit, progress, seed)
             return _Run(engine, network, policy, *given, before=self)
 
@@ -203,27 +205,26 @@ class _Run(Attended):
             if node.output is not None
         }
         self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
-        self.workers = Workers(self, workers, policy.one_semaphore)
-        with self.lock:  # a policy may set timers when it starts
-            self.runtime = SparkRuntime(
-                self.nodes,
-                self.position,
-                policy,
-                self,
-                start=self.begin,
-                workers=workers,
-                cores=cores,
-                drain=until == "drained",
-                seed=seed,
-                root=place.root,
-                durable=place.durable,
-                pipeline=self.pipeline,
-                framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
-                buckets=engine.buckets,
-                timer=time.perf_counter,
-                before=None if before is None else before.runtime,
-            )
-            self.runtime.requested = requested
+        self.workers = Workers(self, workers)
+        self.workers.share(policy.one_semaphore)
+        self.core = SparkCore(
+            self.nodes,
+            self.position,
+            policy,
+            start=self.begin,
+            workers=workers,
+            cores=cores,
+            drain=until == "drained",
+            seed=seed,
+            root=place.root,
+            durable=place.durable,
+            pipeline=self.pipeline,
+            framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
+            buckets=engine.buckets,
+            timer=time.perf_counter,
+            before=None if before is None else before.core,
+        )
+        self.core.driver.requested = requested
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
@@ -242,8 +243,10 @@ class _Run(Attended):
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
         gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
+            with self.lock:
+                self.obey(self.core.start())
             self._open()
-            if not self.runtime.done:
+            if not self.core.done:
                 self.workers.repeat(self.intents)
                 feeder.start()
                 self.workers.start()
@@ -271,8 +274,13 @@ class _Run(Attended):
     def succeeded(self) -> bool:
         return self.successor is not None and self.crash is None
 
-    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
-        """Let the run come to its end, and another go on from its last commit with the other queries.
+    def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
+        change.check(change.chosen or self.core.driver.policy)
+        self._change_queries(change, outputs)
+        self.tell(Asked(change, outputs))
+
+    def _change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Lock held: let the run come to its end, and another go on from its last commit.
 
         What is under way is committed first.  So queries join and leave as when an application is started
         again, but for the session, the workers' caches and what was measured, which stay.
@@ -316,7 +324,7 @@ class _Run(Attended):
                 again = " That was when this checkpoint began; start with a new one." if self.resumed else ""
                 self.fail_source(place, SourceError(why + again))
         with self.lock:
-            self.runtime.settle()
+            self.core.settle()
 
     def _admit_finite(self, now: float) -> None:
         """Finite sources take turns; how many rows each has is known from the start."""
@@ -339,7 +347,7 @@ class _Run(Attended):
 
     def check_over(self) -> None:
         """Lock held: notice that nothing is left to do."""
-        if self.runtime.done:
+        if self.core.done:
             self.over.set()
             self.alarm.notify_all()
 
@@ -348,7 +356,7 @@ class _Run(Attended):
             own.rows - before
             for own, before in zip(self.position.offsets.sources, self._rows_before, strict=True)
         ]
-        return self.runtime.report(seconds, rows)
+        return self.core.report(seconds, rows)
 
     def _close(self) -> None:
         with self.lock:
@@ -362,10 +370,10 @@ class _Run(Attended):
         for source in self.sources:
             source.close()
         for node in self.nodes.outlets:
-            live = self.runtime.live[node.place]
+            live = self.core.live[node.place]
             assert live.report is not None
             rows = self.position.nodes[node.key].rows_out + live.report.tuples_out
-            stopped = self.crash is not None or not self.runtime.drain or self.successor is not None
+            stopped = self.crash is not None or not self.core.drain or self.successor is not None
             failed = live.report.error is not None or stopped
             try:
                 self.outlets[node.place].close(failed, rows)
@@ -399,13 +407,13 @@ class _Run(Attended):
         garbage = self.position.apply({**record, "admitted": (), "all_ended": ended})
         for name in garbage:
             self.storage.remove(name)
-        low = min((live.taken for live in self.runtime.live), default=0)
+        low = min((live.taken for live in self.core.live), default=0)
         low = min([low, *(own.cursor for own in self.position.nodes.values())])
         for own in self.position.offsets.sources:
             own.forget(low)
         if self.log.due:
             self.log.compact(self.position, self.start_record, self.network.name)
-        if self.runtime.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
+        if self.core.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
             self._clean()
 
     def _clean(self) -> None:
@@ -413,7 +421,7 @@ class _Run(Attended):
         for outlet in self.outlets.values():
             outlet.prune(time.time())
         used = self.position.files()
-        oldest = min(self.runtime.under_way, default=self.position.step + 1)
+        oldest = min(self.core.under_way, default=self.position.step + 1)
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 if f"{folder}/{name}" not in used and int(name[:9]) < oldest:
@@ -429,7 +437,7 @@ class _Run(Attended):
     def stop_query(self, query: str, error: HeadgateError) -> None:
         """Stop a query with its error, and remember that."""
         with self.lock:
-            self.runtime.stop_query(query, error, self.now())
+            self.tell(QueryStopped(query, error))
             self.position.failed[query] = str(error)
             self.log_record({"kind": "change", "failed": {query: str(error)}})
             self.workers.admitted()  # what waited for its boxes can go on
@@ -437,7 +445,7 @@ class _Run(Attended):
 
     def restart_query(self, query: str) -> None:
         """Lock held: let a stopped query go on from its last commit."""
-        self.runtime.restart_query(query, self.now())
+        self.tell(QueryRestarted(query))
         self.log_record({"kind": "change", "failed": {query: None}})
         self.workers.admitted()
 
@@ -463,12 +471,12 @@ class _Run(Attended):
                     idle_after = source.source.idle_after
                     if extents:
                         last[place] = now
-                        self.runtime.idle_sources.discard(place)
+                        self.core.idle_sources.discard(place)
                     elif idle_after is not None and now - last[place] >= idle_after:
-                        self.runtime.idle_sources.add(place)
+                        self.core.idle_sources.add(place)
                 if all(source.ended for source in self.sources):
                     offsets.ended = True
-                    self.runtime.settle()
+                    self.core.settle()
                 if any(found) or offsets.ended:
                     self.workers.admitted()
                     self.check_over()

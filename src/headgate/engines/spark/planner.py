@@ -82,7 +82,7 @@ class Planner(Waiting):
             query_class=network.classes[node.place],
         )
 
-    def _taken(self, plan: Plan) -> dict[int, Member]:
+    def _taken_by(self, plan: Plan) -> dict[int, Member]:
         """What the boxes of a plan take."""
         calls: dict[int, Call] = {}
         for call in plan:

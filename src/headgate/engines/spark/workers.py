@@ -8,75 +8,88 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headgate.engines.realtime import Crew
 from headgate.engines.spark import sinks
 from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
 from headgate.engines.spark.messages import TaskResult
 from headgate.engines.spark.session import first_line
+from headgate.engines.spark.stimuli import (
+    Announced,
+    Noticed,
+    RunStep,
+    StepAbandoned,
+    StepCommitted,
+    Suspected,
+)
 from headgate.engines.spark.task import keep_for_later
+from headgate.engines.worker_pool import WorkerPool
 from headgate.errors import BadRow, HeadgateError, RunError
 from headgate.graph.packet import Marker
-from headgate.scheduling.interface import Call
-from headgate.scheduling.trains import WHOLE_QUEUE
+from headgate.runtime.instructions import Park
+from headgate.runtime.stimuli import Free, Stimulus
 
 if TYPE_CHECKING:
     from headgate.engines.spark.engine import _Run
 
+SOON = 0.05
+"""Seconds after which a worker whose plan could not run asks again."""
 
-class Workers(Crew):
+
+class Workers(WorkerPool):
     """The threads of a run; they die with the program, since a job may hang."""
 
-    def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
-        super().__init__(run, count, daemon=True, one_semaphore=one_semaphore)
+    def __init__(self, run: _Run, count: int) -> None:
+        super().__init__(run.guard, self._loop, count, daemon=True)
         self._run = run
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
-        if not self._asleep:
+        if not self.asleep:
             return
-        runtime = self._run.runtime
-        runtime.refresh(self._run.now())
-        if runtime.outlets_wait and self._asleep:  # the policy may have woken them
-            self.wake(min(self._asleep))
+        self._run.tell(Noticed())
+        if self._run.core.outlets_wait and self.asleep:  # the policy may have woken them
+            self.wake(min(self.asleep))
 
     # --- the loop -----------------------------------------------------------------------------------
 
     def _loop(self, worker: int) -> None:
-        run, runtime = self._run, self._run.runtime
+        run = self._run
         overhead = 0.0
         while True:
             with run.lock:
                 if run.stopping or self.leaves(worker):
                     return
                 begin = time.perf_counter()
-                now = run.now()
-                runtime.refresh(now)
-                self._plans[worker] = None
-                runtime.idle(worker, now, overhead)
-                plan, overhead = self._plans[worker], 0.0
-                if plan is not None:
-                    step = runtime.begin(worker, plan, now)
-                else:
-                    step = runtime.drain_outlets(worker, now) if runtime.outlets_wait else None
+                step, soon = None, False
+                for instruction in run.tell(Free(worker, overhead)):
+                    if isinstance(instruction, RunStep):
+                        step = instruction.step
+                    elif isinstance(instruction, Park):
+                        soon = instruction.soon
+                overhead = 0.0
                 if step is None:
-                    self._asleep.add(worker)
+                    self.asleep.add(worker)
                 else:
-                    runtime.spent("plan", time.perf_counter() - begin)
+                    run.core.spent("plan", time.perf_counter() - begin)
             if step is not None:
                 overhead = self._perform(worker, step)
                 continue
-            self.sleep(worker, timeout=None if plan is None else 0.05)
+            self.sleep(worker, timeout=SOON if soon else None)
             with run.lock:
-                self._asleep.discard(worker)
+                self.asleep.discard(worker)
 
     def repeat(self, intents: Sequence[dict[str, Any]]) -> None:
         """First of all, what an earlier run announced: results of it may have been seen."""
         for intent in intents:
             with self._run.lock:
-                step = self._run.runtime.repeat(intent, self._run.now())
+                step = self._step(Announced(intent))
             if step is not None:
                 self._perform(0, step)
+
+    def _step(self, stimulus: Stimulus) -> Step | None:
+        """Lock held: the step that follows from something, if one does."""
+        steps = [i.step for i in self._run.tell(stimulus) if isinstance(i, RunStep)]
+        return steps[0] if steps else None
 
     def _perform(self, worker: int, step: Step) -> float:
         """Run a step and commit it; returns the seconds that went beside the boxes' own."""
@@ -99,7 +112,7 @@ class Workers(Crew):
 
     def _account(self, results: Sequence[TaskResult], boxes: float, job: float, commit: float) -> None:
         """Lock held: where the time of a step went, of its tasks the longest."""
-        spent = self._run.runtime.spent
+        spent = self._run.core.spent
         longest = max(results, key=lambda result: result.seconds["all"]).seconds
         spent("spark", job - longest["all"])
         spent("boxes", boxes)
@@ -134,16 +147,16 @@ class Workers(Crew):
     # --- committing ---------------------------------------------------------------------------------
 
     def _commit(self, step: Step, results: Sequence[TaskResult]) -> None:
-        run, runtime = self._run, self._run.runtime
+        run, core = self._run, self._run.core
         with run.lock:
-            while not step.void and not runtime.turn(step):
+            while not step.void and not core.turn(step):
                 if run.crash is not None:
                     return  # the step before this one died with the run
                 run.alarm.wait(1.0)
             if step.void:
                 self._abandon(step)
                 return
-        record = runtime.record(step, results)
+        record = core.record(step, results)
         parts = {
             place: [r.outputs[place] for r in results if place in r.outputs]
             for place in step.members
@@ -153,7 +166,7 @@ class Workers(Crew):
         visible = [place for place in parts if run.outlets[place].visible]
         if visible and run.storage.durable:
             with run.lock:
-                run.log_record(runtime.intent(step))
+                run.log_record(core.intent(step))
         failed: dict[int, HeadgateError] = {}
         for place in visible:
             try:
@@ -178,7 +191,7 @@ class Workers(Crew):
             for place, found in parts.items():
                 if place not in failed:
                     self._delivered(step, place, found, now)
-            runtime.finish(step, results, run.now())
+            run.tell(StepCommitted(step, results))
             for place, why in failed.items():
                 run.stop_query(run.nodes.all[place].name, why)
             run.check_over()
@@ -192,7 +205,7 @@ class Workers(Crew):
             record["nodes"][node.key]["queued"] = {"0": keep_for_later(step.order, place, parts)}
 
     def _delivered(self, step: Step, place: int, parts: Sequence[Any], now: float) -> None:
-        live = self._run.runtime.live[place]
+        live = self._run.core.live[place]
         assert live.report is not None
         assert live.node.output is not None
         for part in parts:
@@ -210,7 +223,7 @@ class Workers(Crew):
     def _abandon(self, step: Step) -> None:
         """Lock held: what a step took waits again, for whoever has nothing else to do."""
         run = self._run
-        run.runtime.abandon(step, run.now())
+        run.tell(StepAbandoned(step))
         run.check_over()
         self.admitted()
         run.alarm.notify_all()
@@ -251,11 +264,8 @@ class Workers(Crew):
         guilty: dict[str, BaseException] = {}
         middle = len(queries) // 2
         for half in (queries[:middle], queries[middle:]):
-            only = frozenset(half)
-            boxes = [n.place for n in self._run.nodes.boxes if only.intersection(n.queries)]
             with self._run.lock:
-                plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
-                step = self._run.runtime.begin(worker, plan, self._run.now(), only)
+                step = self._step(Suspected(worker, frozenset(half)))
             if step is None:
                 continue
             results = self._try(worker, step)

@@ -21,6 +21,7 @@ from headgate.engines.base import (
     refuse_history,
 )
 from headgate.engines.threads.run import ThreadsRun
+from headgate.engines.threads.settings import Settings
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.machine import host as machines
@@ -91,11 +92,17 @@ class Threads(Engine):
     ) -> Report:
         refuse_history(network, "threads")
         asked = workers or self.workers or self.topology.workers
-        count = policy.workers(len(network.boxes), asked)
         with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
             # The run is gone when the memory is counted, and what its queues held with it.
-            run = ThreadsRun(self, network, policy, count, until, progress, seed, use)
-            run.runtime.requested = asked
+            settings = Settings(
+                packet_rows=self.packet_rows,
+                reorder=self.reorder,
+                partitioning=self.partitioning,
+                buckets=self.buckets,
+                split=self.split,
+                topology=self.topology,
+            )
+            run = ThreadsRun(settings, network, policy, asked, until, progress, seed, use)
             report = run.run(line)
             del run
         report.memory = use.statistics

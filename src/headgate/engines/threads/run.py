@@ -1,95 +1,100 @@
-"""A run in real time: a feeder, the workers, and the thread that called, which waits and keeps timers."""
+"""A run in real time: a feeder, the workers, and the calling thread, which waits and keeps timers."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headgate.connectors.source import Wait
 from headgate.control.commands import handlers
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
-from headgate.engines.realtime import Attended
+from headgate.engines.delivery import Delivery
+from headgate.engines.realtime import RealtimeRun
 from headgate.engines.threads.barrier import Meeting
+from headgate.engines.threads.settings import Settings
 from headgate.engines.threads.workers import Workers
 from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
 from headgate.runtime.boxes import LiveOutput
 from headgate.runtime.change import Change, Line
-from headgate.runtime.core import Runtime
+from headgate.runtime.core import Core
+from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet
 from headgate.runtime.report import Report
-from headgate.scheduling.interface import Phase, Policy
-
-if TYPE_CHECKING:
-    from headgate.engines.threads.engine import Threads
+from headgate.runtime.stimuli import Admitted, Asked, Rescheduled, SinkFailed
+from headgate.scheduling.interface import Policy
 
 FEED_PACKETS = 8
 """Packets that the feeder admits per visit to the scheduler, if they fit."""
 
 
-class ThreadsRun(Attended):
-    """One run: feeder, workers and the thread that called, which waits, keeps timers and shows progress."""
+class ThreadsRun(RealtimeRun):
+    """One run."""
 
-    runtime: Runtime
+    core: Core
     workers: Workers
 
     def __init__(
         self,
-        engine: Threads,
+        settings: Settings,
         network: Network,
         policy: Policy,
-        workers: int,
+        requested: int,
         until: Until,
         progress: Progress | None,
         seed: int,
         use: memory.Use,
     ) -> None:
         super().__init__(threading.Lock(), deadline(until), progress)
-        self.engine = engine
-        self.memory = use
         self.clock = WallClock()
+        self.memory = use
         self.room = threading.Condition(self.lock)
         self.held: frozenset[int] = frozenset()
         """Sources that the feeder cannot read for want of room."""
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
-        self._draining: dict[int, threading.Lock] = {}
-        self._removed: list[LiveOutput] = []
-        """Outputs of queries that were removed, whose sinks are open."""
-        self.workers = Workers(self, workers, policy.one_semaphore)
-        policy, packet_rows = packets(policy, engine.packet_rows)
-        with self.lock:  # a policy may set timers when it starts
-            self.runtime = Runtime(
-                network,
-                policy,
-                self,
-                workers=workers,
-                packet_rows=packet_rows,
-                drain=until == "drained",
-                seed=seed,
-                reorder=engine.reorder,
-                partitioning=engine.partitioning,
-                buckets=engine.buckets,
-                split=engine.split,
-                topology=engine.topology,
-                timer=time.perf_counter,
-                processor=time.thread_time,
-            )
-        self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+        self._left: list[Instruction] = []
+        """What the calling thread has to do, without the lock."""
+        self._packet_rows = settings.packet_rows
         self._sources = frozenset(range(len(network.sources)))
+        workers = policy.workers(len(network.boxes), requested)
+        policy, packet_rows = packets(policy, settings.packet_rows)
+        self.core = Core(
+            network,
+            policy,
+            workers=workers,
+            requested=requested,
+            packet_rows=packet_rows,
+            drain=until == "drained",
+            seed=seed,
+            reorder=settings.reorder,
+            partitioning=settings.partitioning,
+            buckets=settings.buckets,
+            split=settings.split,
+            topology=settings.topology,
+            timer=time.perf_counter,
+            processor=time.thread_time,
+        )
+        self._delivery = Delivery(self.core, self.clock.now, self._sink_failed)
+        self._doors: dict[int, threading.Lock] = {}
+        """By output: one thread at a time hands results over."""
+        self._make_doors()
+        self.workers = Workers(self, workers)
+        self.workers.share(policy.one_semaphore)
 
     # --- the run ------------------------------------------------------------------------------------
 
     def run(self, line: Line | None) -> Report:
-        self.runtime.open_sinks()
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
         try:
+            with self.lock:
+                self.leave(self.obey(self.core.start()))
+            self._delivery.open_all()
             feeder.start()
             self.workers.start()
-            with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
+            with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
                 self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
@@ -99,7 +104,8 @@ class ThreadsRun(Attended):
             if feeder.ident is not None:
                 feeder.join()
             seconds = self.clock.now()
-            self.runtime.close()
+            self.core.admission.close()
+            self._delivery.close_all()
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
@@ -108,7 +114,7 @@ class ThreadsRun(Attended):
         return self.clock.now()
 
     def report(self, seconds: float) -> Report:
-        report = self.runtime.report("threads", seconds)
+        report = self.core.report("threads", seconds)
         report.semaphores = self.workers.semaphores
         return report
 
@@ -119,15 +125,17 @@ class ThreadsRun(Attended):
 
     def check_over(self) -> None:
         """Notice that nothing is left to do."""
-        if self.runtime.sources_ended or self.runtime.failed:
+        if self.core.may_be_done:
             with self.lock:
-                if self.runtime.done:
+                if self.core.done:
                     self.over.set()
                     self.alarm.notify()
 
-    def reschedule(self, phases: Sequence[Phase]) -> None:
-        """Lock held: whoever comes by takes part, and whoever sleeps is woken for it."""
-        meeting = Meeting(phases, lambda: self._rescheduled(meeting))
+    # --- scheduling tasks ---------------------------------------------------------------------------
+
+    def meet(self, task: Meet) -> None:
+        """Workers that come by take part, and those that sleep are woken for it."""
+        meeting = Meeting(task.phases, lambda: self._rescheduled(meeting))
         self.meeting = meeting
         self.workers.wake_sleepers()
 
@@ -135,7 +143,7 @@ class ThreadsRun(Attended):
         with self.lock:
             if self.meeting is meeting:  # else another policy has taken over, and it is void
                 self.meeting = None
-                self.runtime.rescheduled(self.clock.now())
+                self.leave(self.tell(Rescheduled()))
 
     def new_term(self, workers: int) -> None:
         if self.meeting is not None:
@@ -143,40 +151,54 @@ class ThreadsRun(Attended):
             self.meeting = None
         super().new_term(workers)
 
-    def fit(self, policy: Policy) -> Policy:
-        return refitted(policy, self.engine.packet_rows, self.runtime.admission.packet_rows)
+    # --- changes ------------------------------------------------------------------------------------
 
-    def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
-        now = self.clock.now()
-        if outputs:
-            for live in self.runtime.add_queries(outputs, now):
-                self._draining[live.place] = threading.Lock()
-        self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
+    def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
+        asked = Asked(change, outputs, fit=self._fit)
+        self.core.check(asked)
+        asked.writers = [output.sink.open(output.name, output.schema) for output in outputs]
+        left = self.core.handle(asked, self.now())
+        self._make_doors()
+        self.leave(self.obey(left))
         self.made_room(urgent=True)
 
+    def _make_doors(self) -> None:
+        for output in self.core.live.outputs:
+            self._doors.setdefault(output.place, threading.Lock())
+
+    def _fit(self, policy: Policy) -> Policy:
+        return refitted(policy, self._packet_rows, self.core.admission.packet_rows)
+
+    def leave(self, left: Sequence[Instruction]) -> None:
+        self._left += left
+
     def aside(self) -> None:
-        """Close the sinks of queries that were removed, once nobody hands anything over."""
-        while self._removed:
-            output = self._removed.pop()
-            with self._draining[output.place]:
-                self.runtime.close_sink(output)
+        """Hand over, and close the sinks of removed queries, which may take time."""
+        with self.lock:
+            left, self._left = self._left, []
+        for instruction in left:
+            if isinstance(instruction, Deliver):
+                self.drain(instruction.output)
+            elif isinstance(instruction, CloseSink):
+                with self._doors[instruction.output.place]:
+                    self._delivery.close(instruction.output)
 
     # --- feeding ------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
         """Admit packets while there is room; when queues are full wait, so that sources feel the pressure."""
-        runtime = self.runtime
+        admission, live = self.core.admission, self.core.live
         while True:
             with self.lock:
-                held = runtime.admission.held(runtime.live.room)
+                held = admission.held(live.room)
                 while not self.stopping and held is None:
                     self.held = self._sources
                     self.room.wait()
-                    held = runtime.admission.held(runtime.live.room)
+                    held = admission.held(live.room)
                 self.held = frozenset()
                 if self.stopping or held is None:
                     return
-                room = min([runtime.live.room(place) for place in self._sources - held], default=0)
+                room = min([live.room(place) for place in self._sources - held], default=0)
             found, wait = self._poll(room, held)
             if wait is not None:
                 with self.lock:
@@ -186,16 +208,15 @@ class ThreadsRun(Attended):
                         self.room.wait(delay)
                 continue
             with self.lock:
-                outputs = runtime.admit(found, self.clock.now())
-            for output in outputs:
-                self.drain(output)
+                left = self.tell(Admitted(found))
+            self.deliver(left)
             self.check_over()
-            if runtime.sources_ended:
+            if live.sources_ended:
                 return
 
     def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
-        admission = self.runtime.admission
+        admission = self.core.admission
         packets: list[tuple[int, Packet]] = []
         while len(packets) < FEED_PACKETS:
             fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))
@@ -214,18 +235,27 @@ class ThreadsRun(Attended):
         Unless a worker waits for it the feeder is woken only for as much as it admits at a time: whenever it
         comes, it takes the interpreter from a worker.
         """
-        least = 1 if urgent else FEED_PACKETS * self.runtime.admission.packet_rows
-        if self.held and any(self.runtime.live.room(place) >= least for place in self.held):
+        least = 1 if urgent else FEED_PACKETS * self.core.admission.packet_rows
+        if self.held and any(self.core.live.room(place) >= least for place in self.held):
             self.room.notify()
 
     # --- sinks --------------------------------------------------------------------------------------
 
+    def deliver(self, left: Sequence[Instruction]) -> None:
+        """No lock: hand over what instructions name; the calling thread sees to the rest."""
+        for instruction in left:
+            if isinstance(instruction, Deliver):
+                self.drain(instruction.output)
+            elif isinstance(instruction, CloseSink):
+                with self.lock:
+                    self.leave([instruction])
+
     def drain(self, output: LiveOutput) -> None:
-        """Hand results over, in order, one thread at a time; who finds the door closed leaves it.
+        """Hand results over, in order, one thread at a time; a thread that finds the door closed goes on.
 
         A queue that has grown too long is waited for: that is back-pressure from a slow sink.
         """
-        runtime, door = self.runtime, self._draining[output.place]
+        door = self._doors[output.place]
         while True:
             if not door.acquire(blocking=output.inbox.rows >= output.inbox.capacity):
                 return
@@ -233,15 +263,14 @@ class ThreadsRun(Attended):
                 with self.lock:
                     taken = output.take()
                     self.made_room()
-                for packet, times in taken:
-                    try:
-                        output.hand_over(packet, times, self.clock.now)
-                    except Exception as error:
-                        with self.lock:
-                            runtime.fail_output(output, error, self.clock.now())
-                            self.made_room(urgent=True)
+                self._delivery.hand_over(output, taken)
             finally:
                 door.release()
             with self.lock:
                 if output.failed or not output.waiting:
                     return
+
+    def _sink_failed(self, output: LiveOutput, error: BaseException) -> None:
+        with self.lock:
+            self.leave(self.tell(SinkFailed(output, error)))
+            self.made_room(urgent=True)

@@ -1,44 +1,64 @@
-"""Worker threads: each asks the policy for a plan, runs its calls, and sleeps when there is none."""
+"""Worker threads: each asks the core for a call, runs it, and sleeps when there is none."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from headgate.engines.realtime import Crew
+from headgate.engines.clock import WallClock
 from headgate.engines.threads.barrier import Meeting
+from headgate.engines.worker_pool import Body, WorkerPool
 from headgate.machine.host import current_core
-from headgate.runtime.boxes import NO_TICKET, LiveOutput, Work
-from headgate.scheduling.interface import Plan
-
-if TYPE_CHECKING:
-    from headgate.engines.threads.run import ThreadsRun
+from headgate.memory import use as memory
+from headgate.runtime.boxes import NO_TICKET, Work
+from headgate.runtime.core import Core
+from headgate.runtime.instructions import Instruction, Park, RunCall
+from headgate.runtime.stimuli import CallEnded, CallProgressed, Free, Seen, Stimulus
 
 RETRY = 50e-6
 """Seconds until a result that found its place in the ring taken is tried again."""
 
 
-class Workers(Crew):
+class Run(Protocol):
+    """What workers need of their run."""
+
+    lock: Any
+    core: Core
+    clock: WallClock
+    memory: memory.Use
+    stopping: bool
+    meeting: Meeting | None
+
+    def guard(self, work: Body, worker: int, /) -> None: ...
+    def tell(self, stimulus: Stimulus, now: float | None = None) -> list[Instruction]: ...
+    def deliver(self, left: Sequence[Instruction]) -> None: ...
+    def made_room(self, *, urgent: bool = False) -> None: ...
+    def check_over(self) -> None: ...
+
+
+class Workers(WorkerPool):
     """The threads of a run."""
 
-    def __init__(self, run: ThreadsRun, count: int, one_semaphore: bool) -> None:
-        super().__init__(run, count, one_semaphore=one_semaphore)
+    def __init__(self, run: Run, count: int) -> None:
+        super().__init__(run.guard, self._loop, count)
         self._run = run
 
     def _loop(self, worker: int) -> None:
-        """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work.
+        """Finish a call, begin the next, both in one visit to the core; then hand over, and work.
 
         Every moment is accounted for: what a worker does ends where the next thing begins.
         """
-        run, overhead = self._run, self._run.runtime.overhead
+        run, driver = self._run, self._run.core.driver
+        overhead = driver.overhead
         term, cores = -1, _cores()
         work: Work | None = None
         now = run.clock.now
         handing, idle = 0.0, 0.0
         asked = now()
         with run.lock:
-            overhead.worker += asked - self._since[worker]  # a thread that is being started is no use yet
+            overhead.worker += asked - self.since[worker]  # a thread that is being started is no use yet
         while True:
             with run.lock:
                 entered, decided = now(), overhead.scheduler
@@ -47,31 +67,32 @@ class Workers(Crew):
                 overhead.idle += idle
                 overhead.worker += waited
                 if work is not None:
-                    beside = asked - work.begun - work.sending
-                    overhead.worker += beside - sum([m.seconds for m in work.members.values()])
-                self._asleep.discard(worker)
-                if run.runtime.policy.pins:  # to the group: the core may be any of it
-                    run.runtime.seen(worker, current_core(), entered)
-                outputs = self._finish(work, entered)
-                if term != run.runtime.term:
-                    term = run.runtime.term
+                    apart = asked - work.begun - work.sending
+                    overhead.worker += apart - sum([m.seconds for m in work.members.values()])
+                self.asleep.discard(worker)
+                if driver.policy.pins:  # to the group: the core may be any of it
+                    run.tell(Seen(worker, current_core()), entered)
+                left = self._finish(work, entered)
+                if term != driver.term:
+                    term = driver.term
                     self._place(worker, cores)
                 stopping, meeting = run.stopping or self.leaves(worker), run.meeting
-                work, parked = (None, False) if stopping or meeting else self._next(worker)
+                work, parked = None, False
+                if not stopping and meeting is None:
+                    work, parked = self._next(worker, left)
                 if parked:
-                    self._asleep.add(worker)
+                    self.asleep.add(worker)
                     self.semaphores += 1
                 run.made_room(urgent=work is None)
-                left = now()
-                overhead.storage += left - entered - (overhead.scheduler - decided)
-            for output in outputs:
-                run.drain(output)
-            if outputs or work is None:
+                out = now()
+                overhead.storage += out - entered - (overhead.scheduler - decided)
+            run.deliver(left)
+            if left or work is None:
                 run.check_over()
             if stopping:
                 return
             asked = now()
-            handing, idle = asked - left, 0.0
+            handing, idle = asked - out, 0.0
             if meeting is not None:
                 asked = self._meet(meeting, asked)
             elif work is not None:
@@ -84,18 +105,17 @@ class Workers(Crew):
 
     def _place(self, worker: int, anywhere: set[int]) -> None:
         """If the policy pins workers, stay on the cores of one's group (LAS, 4.1), on whichever of them."""
-        runtime = self._run.runtime
-        topology, cores = runtime.catalog.topology, runtime.catalog.cores
+        catalog, pinned = self._run.core.catalog, self._run.core.driver.policy.pins
+        topology, cores = catalog.topology, catalog.cores
         if not anywhere or topology is None or worker >= len(cores):
             return
-        pinned = runtime.policy.pins
         wanted = set(topology.groups[topology.group_of(cores[worker])]) if pinned else anywhere
         if wanted != _cores():
             os.sched_setaffinity(0, wanted)
 
     def _meet(self, meeting: Meeting, begin: float) -> float:
         """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
-        run, overhead = self._run, self._run.runtime.overhead
+        run, overhead = self._run, self._run.core.driver.overhead
         spent = time.thread_time()
         meeting.join()
         spent = time.thread_time() - spent
@@ -106,73 +126,63 @@ class Workers(Crew):
             overhead.rescheduling_cpu += spent
         return end
 
-    def _finish(self, work: Work | None, now: float) -> list[LiveOutput]:
+    def _finish(self, work: Work | None, now: float) -> list[Instruction]:
         if work is None:
             return []
         work.overhead += now - work.ended
-        self._run.runtime.overhead.storage += work.sending
-        return self._run.runtime.finish(work, now)
+        self._run.core.driver.overhead.storage += work.sending
+        return self._run.tell(CallEnded(work), now)
 
-    def _next(self, worker: int) -> tuple[Work | None, bool]:
-        """The next call of the worker's plan that can run, or of a new plan; or that there is none."""
-        run, runtime = self._run, self._run.runtime
-        asked = False
-        while True:
-            plan = self._plans[worker]
-            while plan:
-                call, plan = plan[0], plan[1:]
-                work = runtime.begin(worker, call, run.clock.now())
-                if work is not None:
-                    self._plans[worker] = self._fuse(work, plan)
-                    return work, False
-            self._plans[worker] = None
-            if asked:
-                return None, False
-            runtime.idle(worker, run.clock.now())
-            if self._plans[worker] is None:
-                return None, True
-            asked = True
-
-    def _fuse(self, work: Work, plan: Plan) -> Plan:
-        """Run as much of the plan as a superbox as can be; the rest follows call by call."""
-        now = self._run.clock.now()
-        return tuple([call for call in plan if not self._run.runtime.fuse(work, call, now)])
+    def _next(self, worker: int, left: list[Instruction]) -> tuple[Work | None, bool]:
+        """The next call, or that the worker is parked; neither if its new plan has nothing that can run."""
+        for _ in range(2):  # a worker that has just got a plan asks for its first call
+            found: Work | None = None
+            parked = False
+            for instruction in self._run.tell(Free(worker)):
+                if isinstance(instruction, RunCall):
+                    found = instruction.work
+                elif isinstance(instruction, Park):
+                    parked = True
+                else:
+                    left.append(instruction)
+            if found is not None or parked:
+                return found, parked
+        return None, False
 
     def _execute(self, work: Work) -> None:
-        """The call itself, and what came of it sent on: nothing of this is under the scheduler's lock."""
-        run, runtime = self._run, self._run.runtime
+        """Run the operator and forward its results.  Does not hold the scheduler's lock."""
+        run, calls = self._run, self._run.core.calls
         if work.ticket == NO_TICKET:
             self._consume(work)
         else:
-            runtime.calls.execute(work)
+            calls.execute(work)
         work.ended = run.clock.now()
         for member in work.members.values():
-            while member.ticket != NO_TICKET and not runtime.calls.send(member):
+            while member.ticket != NO_TICKET and not calls.send(member):
                 time.sleep(RETRY)
         work.sending = run.clock.now() - work.ended
         run.memory.recollect()
 
     def _consume(self, work: Work) -> None:
-        """A call on a box whose state is by bucket; others can join in, and results leave as they come."""
-        run, runtime = self._run, self._run.runtime
-        runtime.calls.split(work)
-        self._settle(work)
-        for _ in runtime.calls.consume(work):
+        """A call on a box whose state is by bucket; others can join in, and results leave meanwhile."""
+        run, calls = self._run, self._run.core.calls
+        calls.split(work)
+        self._progress(work)
+        for _ in calls.consume(work):
             if work.live.sent:
-                self._settle(work)
+                self._progress(work)
             if run.stopping:
                 work.limit = 0
 
-    def _settle(self, work: Work) -> None:
-        run, overhead = self._run, self._run.runtime.overhead
+    def _progress(self, work: Work) -> None:
+        run, overhead = self._run, self._run.core.driver.overhead
         with run.lock:
             decided = overhead.scheduler
-            outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
+            left = run.tell(CallProgressed(work.live, work.worker))
             run.made_room()
-            # All of a call beside its operators will be the worker's: what was deciding must not count twice.
+            # All of a call apart from its operators will be the worker's: deciding must not count twice.
             overhead.worker -= overhead.scheduler - decided
-        for output in outputs:
-            run.drain(output)
+        run.deliver(left)
 
 
 def _cores() -> set[int]:

@@ -164,6 +164,7 @@ class Join(Operator):
     """Inner join of two inputs by key and time."""
 
     kind = Kind.KEYED
+    holds_time = True
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ chooses the same ones.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import time
@@ -162,6 +163,12 @@ class Universal(Operator):
             output = pa.schema([*kept, pa.field(_PAYLOAD, pa.binary())])
         super().__init__([schema], [output])
         self._seed = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), dtype="<u8")[0]
+
+    def in_simulation(self) -> Universal:
+        """Its cost is virtual there: it keeps no core busy."""
+        still = copy.copy(self)
+        still.spin = False
+        return still
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headgate.checkpoint.graph import Nodes
@@ -17,15 +17,28 @@ from headgate.engines.spark.cursors import LiveNode, Step
 from headgate.engines.spark.messages import BoxCost, Member, TaskResult
 from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.shedding import as_data, of_data
+from headgate.engines.spark.stimuli import (
+    Announced,
+    Noticed,
+    QueryRestarted,
+    QueryStopped,
+    RunStep,
+    StepAbandoned,
+    StepCommitted,
+    Suspected,
+)
 from headgate.graph.drops import RANDOM
-from headgate.runtime.policy_driver import Host, Scheduled
+from headgate.runtime.instructions import Instruction, Park
+from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import BoxCall, QueryReport, Report
 from headgate.runtime.shedding import report_shed
+from headgate.runtime.stimuli import Asked, Free, Rescheduled, Stimulus, TimerDue
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState, Spawned, Started
-from headgate.scheduling.interface import Plan, Policy, Shed
+from headgate.scheduling.interface import Call, Policy, Shed
+from headgate.scheduling.trains import WHOLE_QUEUE
 
 
-class SparkRuntime(Planner, Scheduled):
+class SparkCore(Planner):
     """An application in motion."""
 
     def __init__(
@@ -33,7 +46,6 @@ class SparkRuntime(Planner, Scheduled):
         nodes: Nodes,
         position: Position,
         policy: Policy,
-        host: Host,
         *,
         start: float,
         workers: int,
@@ -46,7 +58,7 @@ class SparkRuntime(Planner, Scheduled):
         framed: frozenset[int],
         buckets: int,
         timer: Callable[[], float],
-        before: SparkRuntime | None = None,
+        before: SparkCore | None = None,
     ) -> None:
         Planner.__init__(
             self,
@@ -62,12 +74,13 @@ class SparkRuntime(Planner, Scheduled):
             framed=framed,
             buckets=buckets,
         )
-        Scheduled.__init__(self, policy, host, timer)
+        self._out: list[Instruction] = []
+        self.driver = PolicyDriver(policy, self.catalog, self, self._out, timer, seed)
+        self.driver.workers = self.driver.requested = workers
         for live in self.live[len(nodes.boxes) :]:
             output = live.node.output
             assert output is not None
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
-        self.requested = workers
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
@@ -75,18 +88,59 @@ class SparkRuntime(Planner, Scheduled):
         self._arrived = [own.rows for own in position.offsets.sources]
         self._left: dict[str, QueryReport] = {}
         """Of queries that were removed."""
+        self._handlers: dict[type, Callable[..., None]] = {
+            Free: self._free,
+            Noticed: lambda s, now: self.refresh(now),
+            Announced: self._announced,
+            Suspected: self._suspected,
+            StepCommitted: lambda s, now: self._finish(s.step, s.results, now),
+            StepAbandoned: lambda s, now: self._abandon(s.step, now),
+            QueryStopped: lambda s, now: self._stop_query(s.query, s.error, now),
+            QueryRestarted: lambda s, now: self._restart_query(s.query, now),
+            TimerDue: lambda s, now: self.driver.timer(s.key, now),
+            Rescheduled: lambda s, now: self.driver.rescheduled(now),
+            Asked: lambda s, now: self.driver.change(s.change, s.fit, now),
+        }
         for query in position.failed:
             self._mark(query)
         if before is not None:
             self._go_on(before)
-        self.start_policy(workers, seed)
 
-    def _go_on(self, before: SparkRuntime) -> None:
+    def start(self) -> list[Instruction]:
+        """Let the policy begin."""
+        self.driver.start(self.driver.workers, self.driver.requested)
+        return self._taken()
+
+    def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
+        """Take in what happened; what there is to do about it, in order."""
+        self._handlers[type(stimulus)](stimulus, now)
+        return self._taken()
+
+    def _taken(self) -> list[Instruction]:
+        taken = self._out[:]
+        self._out.clear()
+        return taken
+
+    def _free(self, stimulus: Free, now: float) -> None:
+        """A worker asks: a step of its plan, or of what outlets have to hand over, or it parks."""
+        worker, plans = stimulus.worker, self.driver.plans
+        self.refresh(now)
+        plans.pop(worker, None)
+        self.driver.idle(worker, now, stimulus.overhead)
+        plan = plans.pop(worker, None)
+        if plan is not None:
+            step = self._reserve(worker, self._taken_by(plan), now)
+        else:  # outlets may have something to hand over while no box has anything to do
+            step = self._reserve(worker, {}, now) if self.outlets_wait else None
+        self._out.append(Park(worker, plan is not None) if step is None else RunStep(worker, step))
+
+    def _go_on(self, before: SparkCore) -> None:
         """What an earlier run with other queries has measured is this one's."""
         self.catalog.since = time.time() - self._start
         self.catalog.plan_overhead = before.catalog.plan_overhead
-        self.overhead, self.trace, self.steps_done = before.overhead, before.trace, before.steps_done
-        self.step_seconds, self.problems = before.step_seconds, before.problems
+        driver, self.steps_done = before.driver, before.steps_done
+        self.driver.overhead, self.driver.trace = driver.overhead, driver.trace
+        self.step_seconds, self.driver.problems = before.step_seconds, driver.problems
         places = {node.key: node.place for node in self.nodes.all}
         for was in before.live:
             place = places.get(was.node.key)
@@ -123,10 +177,13 @@ class SparkRuntime(Planner, Scheduled):
         for place in range(len(self.nodes.boxes)):
             self.shedding.set(Shed(place, 0.0))
 
-    def spawn_all(self, now: float) -> None:
+    def tasks(self, now: float) -> Iterator[Spawned]:
         for place, entry in enumerate(self.catalog.boxes):
             if entry.queue.tuples:
-                self.tell(Spawned(now, place, entry.queue))
+                yield Spawned(now, place, entry.queue)
+
+    def set_packet_rows(self, rows: int) -> None:
+        """Tasks cut their own packets."""
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -142,35 +199,32 @@ class SparkRuntime(Planner, Scheduled):
             if queue.tuples and not before.tuples:
                 entry = self.catalog.boxes[node.place]
                 sent = worker is not None and not entry.fed_by
-                self.tell(Spawned(now, node.place, queue, sent, worker, entry.request))
+                self.driver.tell(Spawned(now, node.place, queue, sent, worker, entry.request))
             else:
-                self.tell(Changed(now, node.place, queue))
+                self.driver.tell(Changed(now, node.place, queue))
 
     def _tell_arrivals(self, now: float) -> None:
         """Nothing holds a source back here: what has come is admitted, so it is as new as the time."""
         for place, own in enumerate(self.position.offsets.sources):
             came, self._arrived[place] = own.rows - self._arrived[place], own.rows
             if came:
-                self.tell(Arrived(now, place, came, now))
+                self.driver.tell(Arrived(now, place, came, now))
 
     def shed(self, decision: Shed) -> None:
         self.shedding.set(decision)
 
     # --- steps --------------------------------------------------------------------------------------
 
-    def begin(self, worker: int, plan: Plan, now: float, only: frozenset[str] | None = None) -> Step | None:
-        """Make a step of a plan: what each box takes, and who passes on to whom; None if there is nothing.
+    def _suspected(self, stimulus: Suspected, now: float) -> None:
+        only = stimulus.queries
+        boxes = [node.place for node in self.nodes.boxes if only.intersection(node.queries)]
+        plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
+        step = self._reserve(stimulus.worker, self._taken_by(plan), now, only=only)
+        if step is not None:
+            self._out.append(RunStep(stimulus.worker, step))
 
-        ``only``: leave out the outlets of other queries.
-        """
-        return self._reserve(worker, self._taken(plan), now, only=only)
-
-    def drain_outlets(self, worker: int, now: float) -> Step | None:
-        """A step for outlets that have something to hand over while no box has anything to do."""
-        return self._reserve(worker, {}, now)
-
-    def repeat(self, intent: dict[str, Any], now: float) -> Step | None:
-        """The step that an earlier run announced and did not commit: exactly its ranges."""
+    def _announced(self, stimulus: Announced, now: float) -> None:
+        intent = stimulus.intent
         members = {}
         for key, (low, high, end) in intent["nodes"].items():
             node = self.nodes.by_key.get(key)
@@ -182,7 +236,7 @@ class SparkRuntime(Planner, Scheduled):
             drops = {self.nodes.by_key[k].place: d for k, d in intent.get("drops", {}).items()}
             step.order.drops = {place: of_data(drop) for place, drop in drops.items()}
             step.order.weighed = frozenset(p for p, d in step.order.drops.items() if d.reason != RANDOM)
-        return step
+            self._out.append(RunStep(0, step))
 
     def _reserve(
         self,
@@ -214,7 +268,9 @@ class SparkRuntime(Planner, Scheduled):
         self.under_way[step.number] = step
         for place in sorted(members):
             if place < len(self.nodes.boxes):
-                self.tell(Started(now, worker, place, tuples[place], self.measure(self.nodes.all[place])))
+                self.driver.tell(
+                    Started(now, worker, place, tuples[place], self.measure(self.nodes.all[place]))
+                )
         return step
 
     def spent(self, what: str, seconds: float) -> None:
@@ -259,7 +315,7 @@ class SparkRuntime(Planner, Scheduled):
             "drops": {keys[place]: as_data(drop) for place, drop in step.order.drops.items()},
         }
 
-    def finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
+    def _finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """A step has been committed and the position knows it: tell the policy."""
         self._release(step)
         self.steps_done += 1
@@ -278,13 +334,15 @@ class SparkRuntime(Planner, Scheduled):
             cost = costs.get(place, BoxCost())
             end = start + cost.seconds
             name = self.nodes.all[place].name
-            self.trace.add(BoxCall(step.worker, name, cost.tuples_in, start, end))
+            self.driver.trace.add(BoxCall(step.worker, name, cost.tuples_in, start, end))
             start = end
-            self.tell(Finished(now, step.worker, place, cost.tuples_in, cost.tuples_out, cost.seconds, 0.0))
+            self.driver.tell(
+                Finished(now, step.worker, place, cost.tuples_in, cost.tuples_out, cost.seconds, 0.0)
+            )
         self.settle()
         self.refresh(now, step.worker)
 
-    def abandon(self, step: Step, now: float) -> None:
+    def _abandon(self, step: Step, now: float) -> None:
         """A step did not work: everything it took waits again, and steps that built on it are void."""
         for place in () if step.void else step.members:
             steps = list(self.live[place].steps)
@@ -297,7 +355,7 @@ class SparkRuntime(Planner, Scheduled):
             live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
-                self.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
+                self.driver.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
         self.settle()
         self.refresh(now)
 
@@ -331,7 +389,7 @@ class SparkRuntime(Planner, Scheduled):
 
     # --- queries that fail --------------------------------------------------------------------------
 
-    def stop_query(self, query: str, error: BaseException, now: float) -> None:
+    def _stop_query(self, query: str, error: BaseException, now: float) -> None:
         """Stop a query with its error; boxes that no other query needs stand still with it."""
         report = self.outlet(query).report
         assert report is not None
@@ -339,7 +397,7 @@ class SparkRuntime(Planner, Scheduled):
         self._mark(query)
         for node in self.nodes.boxes:
             if self.live[node.place].stopped:
-                self.tell(Changed(now, node.place, QueueState(0)))
+                self.driver.tell(Changed(now, node.place, QueueState(0)))
         self.settle()  # whoever waited for its boxes waits no longer
 
     def _mark(self, query: str) -> None:
@@ -347,7 +405,7 @@ class SparkRuntime(Planner, Scheduled):
         for live in self.live:
             live.stopped = all(q in self.position.failed for q in live.node.queries)
 
-    def restart_query(self, query: str, now: float) -> None:
+    def _restart_query(self, query: str, now: float) -> None:
         """Let a stopped query go on from its last commit."""
         self.position.failed.pop(query, None)
         live = self.outlet(query)
@@ -386,18 +444,18 @@ class SparkRuntime(Planner, Scheduled):
         report_shed(network, [live.report for live in self.live if live.report is not None], dropped)
         return Report(
             engine="spark",
-            policy=self.policy.name,
-            workers=self.workers,
+            policy=self.driver.policy.name,
+            workers=self.driver.workers,
             seconds=seconds,
             tuples=sum(rows.values()),
             queries=self._left
             | {live.node.name: live.report for live in self.live if live.report is not None},
-            boxes=self.box_reports(),
-            overhead=copy.copy(self.overhead),
-            trace=self.trace,
+            boxes=self.driver.box_reports(),
+            overhead=copy.copy(self.driver.overhead),
+            trace=self.driver.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
-            problems=[*self.problems, *self.policy.problems],
+            problems=[*self.driver.problems, *self.driver.policy.problems],
         )
 
 

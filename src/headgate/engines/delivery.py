@@ -1,0 +1,52 @@
+"""Sinks of a run on threads or in simulation: opened, given results in order, and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headgate.graph.packet import Packet
+from headgate.runtime.boxes import LiveOutput, Times
+from headgate.runtime.core import Core
+
+
+class Delivery:
+    """Hands results to sinks.  ``failed`` is told of a sink that fails: its query stops, and no other."""
+
+    def __init__(
+        self, core: Core, now: Callable[[], float], failed: Callable[[LiveOutput, BaseException], None]
+    ) -> None:
+        self._core, self._now, self._failed = core, now, failed
+
+    def open_all(self) -> None:
+        for live in self._core.live.outputs:
+            try:
+                live.writer = live.output.sink.open(live.output.name, live.output.schema)
+            except Exception as error:
+                self._failed(live, error)
+
+    def hand_over(self, output: LiveOutput, taken: Iterable[tuple[Packet, Times | None]]) -> None:
+        """What was taken from an output; one caller per output at a time."""
+        for packet, times in taken:
+            try:
+                output.hand_over(packet, times, self._now)
+            except Exception as error:
+                self._failed(output, error)
+
+    def close(self, output: LiveOutput) -> None:
+        """Close a sink that gets nothing more."""
+        writer, output.writer = output.writer, None
+        if writer is not None:
+            try:
+                writer.close(output.failed and not output.removed)
+            except Exception as error:
+                if output.report.error is None:
+                    self._failed(output, error)
+
+    def close_all(self) -> None:
+        """The run is over."""
+        letters = self._core.lifecycle.letters
+        if letters is not None:
+            letters.close()
+            self.hand_over(letters.output, letters.output.take())
+        for output in self._core.live.outputs:
+            self.close(output)

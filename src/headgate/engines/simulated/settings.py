@@ -1,0 +1,33 @@
+"""What a simulation is told: the machine, the costs, and how the core is to work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.engines.simulated.costs import Costs
+from headgate.machine.memory_model import MemoryModel
+from headgate.machine.topology import Topology
+from headgate.scheduling.interface import Policy
+
+
+@dataclass
+class Settings:
+    """See ``Simulated`` for what each of them means."""
+
+    topology: Topology | None
+    memory: MemoryModel | None
+    workers: int | None
+    costs: Costs
+    call_overhead: float
+    seed: int
+    packet_rows: int | str | None
+    reorder: str
+    partitioning: str
+    buckets: int
+    split: bool | None
+    quantum: float
+    switch_cost: float
+    send_cost: float
+    decision_cost: float | Callable[[Policy], float]
+    reschedule_cost: float

@@ -1,0 +1,123 @@
+"""Worker threads of a run in real time, and the semaphores on which they sleep."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+Body = Callable[[int], None]
+
+
+class WorkerPool:
+    """Threads by number.
+
+    ``body(worker)`` is what a worker does until the run stops; ``guard`` runs it and sees to its errors.
+    """
+
+    def __init__(
+        self, guard: Callable[[Body, int], None], body: Body, count: int, *, daemon: bool | None = None
+    ) -> None:
+        self._guard, self._body, self._daemon = guard, body, daemon
+        self._beds: list[threading.Semaphore] = []
+        self._shared: threading.Semaphore | None = None
+        """One semaphore for all, whose value is the number of tasks."""
+        self._passed: set[int] = set()
+        """Workers that it has let pass."""
+        self.since: list[float] = []
+        """When each was made."""
+        self.semaphores = 0
+        """Operations on semaphores while the run was on."""
+        self.asleep: set[int] = set()
+        self._gone: set[int] = set()
+        """Workers that were too many and have gone."""
+        self._threads: list[threading.Thread] = []
+        self.count = 0
+        self._grow(count)
+
+    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
+        """As many places as there are workers; the threads of those that are new, or come back."""
+        new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
+        for worker in new:
+            if worker == len(self._beds):
+                self._beds.append(self._shared or threading.Semaphore(0))
+                self.since.append(now)
+            self.since[worker] = now
+            self._gone.discard(worker)
+        self.count = count
+        made = [
+            threading.Thread(
+                target=self._guard,
+                args=(self._body, worker),
+                name=f"headgate-worker-{worker}",
+                daemon=self._daemon,
+            )
+            for worker in new
+        ]
+        self._threads += made
+        return made
+
+    def share(self, one_semaphore: bool) -> None:
+        """Lock held: whether all workers sleep on one semaphore."""
+        if one_semaphore == (self._shared is not None):
+            return
+        # A worker that was woken may still lie there, for on one semaphore another may have passed instead;
+        # and one that was only about to lie down finds the new bed.  So there is a permit for each.
+        self.wake_all()
+        self._shared = threading.Semaphore(0) if one_semaphore else None
+        self._beds = [self._shared or threading.Semaphore(0) for _ in self._beds]
+        self._passed.clear()
+        self.wake_all()
+
+    def resize(self, count: int, now: float) -> None:
+        """Lock held: so many workers from now on."""
+        for thread in self._grow(count, now):
+            thread.start()
+
+    def leaves(self, worker: int) -> bool:
+        """Lock held: whether a worker is one too many, and goes."""
+        if worker < self.count:
+            return False
+        self._gone.add(worker)
+        self.asleep.discard(worker)
+        if worker in self._passed:  # instead of one that stays
+            self._passed.discard(worker)
+            self._beds[worker].release()
+        return True
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def sleep(self, worker: int, timeout: float | None = None) -> None:
+        """Until it is woken.  That happens under the lock, after it has parked: the permit waits for it."""
+        woken = self._beds[worker].acquire(timeout=timeout)
+        if woken and self._shared is not None:
+            self._passed.add(worker)
+
+    def wake(self, worker: int) -> None:
+        """Lock held."""
+        self.semaphores += 1
+        self.asleep.discard(worker)
+        self._beds[worker].release()
+
+    def wake_sleepers(self) -> None:
+        """Lock held."""
+        for worker in sorted(self.asleep):
+            self.wake(worker)
+
+    def wake_all(self) -> None:
+        for bed in self._beds:
+            bed.release()
+
+    def planned(self, worker: int) -> None:
+        """Lock held: a worker has a plan; a semaphore that counts tasks counts one fewer."""
+        if self._shared is not None:
+            if worker not in self._passed:
+                self.semaphores += 1
+                self._beds[worker].acquire(blocking=False)
+            self._passed.discard(worker)

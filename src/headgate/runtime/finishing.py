@@ -1,0 +1,238 @@
+"""What follows when packets are admitted and calls end: who has work now, and what can be handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headgate.graph.operator import Operator
+from headgate.graph.packet import Packet
+from headgate.runtime.admission import Admission
+from headgate.runtime.boxes import LiveBox, LiveOutput, Work
+from headgate.runtime.instructions import Deliver, Instruction
+from headgate.runtime.lifecycle import Lifecycle
+from headgate.runtime.network import LiveNetwork
+from headgate.runtime.policy_driver import PolicyDriver
+from headgate.runtime.queues import Merge
+from headgate.runtime.report import BoxCall
+from headgate.scheduling.events import Arrived, Changed, Finished, QueueState
+
+Outputs = dict[int, LiveOutput]
+"""Outputs that may have something to hand over, by their places."""
+
+
+class Finishing:
+    """Tells the policy of new tasks, lets markers pass, closes boxes at the end, and names outputs to drain.
+
+    ``drain``: at the end of the sources, boxes close what is open.
+    """
+
+    def __init__(
+        self,
+        live: LiveNetwork,
+        admission: Admission,
+        driver: PolicyDriver,
+        lifecycle: Lifecycle,
+        out: list[Instruction],
+        *,
+        drain: bool,
+    ) -> None:
+        self._live, self._admission, self._driver, self._lifecycle = live, admission, driver, lifecycle
+        self._out = out
+        self.drain = drain
+
+    def _deliver(self, outputs: Outputs) -> None:
+        self._out += [Deliver(output) for output in outputs.values()]
+
+    # --- admission ----------------------------------------------------------------------------------
+
+    def admit(self, packets: Sequence[tuple[int, Packet]], now: float) -> None:
+        """Queue packets that admission has given their serials; see to sources that have ended or failed."""
+        live, driver = self._live, self._driver
+        touched: dict[int, LiveBox] = {}
+        outputs: Outputs = {}
+        with driver.apart():
+            for source, packet in packets:
+                if "arrivals" in live.needs:
+                    newest = packet.order.arrivals
+                    newest = newest if isinstance(newest, float) else float(newest.max())
+                    driver.tell(Arrived(now, source, len(packet), newest))
+                for target, arrow in live.source_targets[source]:
+                    live.put(target, arrow, packet)
+                    if isinstance(target, LiveBox):
+                        touched[target.place] = target
+                    else:
+                        outputs[target.place] = target
+            live.admitted = self._admission.next_serial
+            for source, entry in enumerate(self._admission.entries):
+                if entry.error is not None:
+                    error, entry.error = entry.error, None
+                    self._lifecycle.fail_source(source, error, now)
+            for box in touched.values():
+                self._let_pass(box, outputs)
+            queues = [(place, live.measure(box)) for place, box in touched.items()]
+            self._announce(queues, now, None, told=False)
+            for merging in live.merging:
+                self._check_merge(merging, now, None)
+            for output in live.outputs:
+                if isinstance(output.inbox, Merge):
+                    outputs[output.place] = output
+            if self._admission.ended and not live.sources_ended:
+                live.sources_ended = True
+                outputs |= self._settle_ends(now, range(len(live.boxes)))
+        self._deliver(outputs)
+
+    # --- calls --------------------------------------------------------------------------------------
+
+    def finish(self, work: Work, now: float) -> None:
+        """A call is over and sent: tell the policy, also of what has left."""
+        outputs: Outputs = {}
+        start, overhead = work.start, work.overhead / len(work.members)
+        for member in list(work.members.values()):
+            end = now if member.end or len(work.members) == 1 else start + member.seconds
+            self._driver.trace.add(BoxCall(work.worker, member.live.box.name, member.tuples, start, end))
+            start = end
+            member.overhead = overhead
+            self._finish_one(member, now, outputs)
+        if self._live.sources_ended:
+            outputs |= self._settle_ends(now, list(work.members))
+        self._deliver(outputs)
+
+    def progress(self, live: LiveBox, worker: int, now: float) -> None:
+        """While a call goes on: tell of what has left its box, and of what others could do in it."""
+        outputs: Outputs = {}
+        self._announce(self._settle(live, now, outputs), now, worker, told=False)
+        self._recheck(live, now, worker)
+        self._check_merges(live, now, worker, outputs)
+        self._deliver(outputs)
+
+    def _settle(self, live: LiveBox, now: float, outputs: Outputs) -> tuple[tuple[int, QueueState], ...]:
+        """See to units that have left a box; the queues that their results went to."""
+        if not live.sent:
+            return ()
+        while live.sent:
+            unit = live.sent.popleft()
+            del live.open_work[unit.ticket]
+            live.finished = live.finished or unit.end
+            if unit.error is not None:
+                self._lifecycle.fail(self._live.network.queries_of[live.place], unit.error, now)
+            if self._lifecycle.letters is not None:
+                self._lifecycle.letters.deliver(unit, now, outputs)
+        if live.idle and live.inbox.loose and not live.inbox.rows:
+            self._live.forward(live, live.inbox.take_loose())
+        touched: dict[int, LiveBox] = {}
+        self._reached(live, touched, outputs)
+        return tuple([(place, self._live.measure(box)) for place, box in touched.items()])
+
+    def _reached(self, live: LiveBox, touched: dict[int, LiveBox], outputs: Outputs) -> None:
+        """Where a box's results go."""
+        for targets in live.targets:
+            for target, _ in targets:
+                if isinstance(target, LiveOutput):
+                    outputs[target.place] = target
+                    continue
+                touched[target.place] = target
+                self._let_pass(target, outputs)
+
+    def _let_pass(self, live: LiveBox, outputs: Outputs) -> None:
+        """Markers that came without a tuple pass a box that has nothing to do."""
+        if live.inbox.loose and live.idle and not live.inbox.rows:
+            self._live.forward(live, live.inbox.take_loose())
+            self._reached(live, {}, outputs)
+
+    def _finish_one(self, work: Work, now: float, outputs: Outputs) -> None:
+        live, worker = work.live, work.worker
+        queues = self._settle(live, now, outputs)
+        more = live.task.finish(live.waiting > 0)
+        self._driver.tell(
+            Finished(
+                now, worker, live.place, work.tuples, work.tuples_out, work.seconds, work.overhead, queues
+            )
+        )
+        self._announce(queues, now, worker, told=True)
+        if more and not live.removed:
+            self._driver.spawn(live.place, self._live.measure(live), now, worker, immediate=False)
+        else:
+            self._recheck(live, now, worker)
+        self._check_merges(live, now, worker, outputs)
+
+    def _recheck(self, live: LiveBox, now: float, worker: int) -> None:
+        """A box whose state is by bucket: what others can do in it changes while a call goes on."""
+        if live.buckets is None or live.removed:
+            return
+        queue = self._live.measure(live)
+        if queue.tuples != self._driver.catalog.boxes[live.place].queue.tuples:
+            if queue.tuples and live.task.arrive():
+                self._driver.spawn(live.place, queue, now, worker, immediate=False)
+            else:
+                self._driver.tell(Changed(now, live.place, queue))
+
+    def _announce(
+        self, queues: Sequence[tuple[int, QueueState]], now: float, worker: int | None, *, told: bool
+    ) -> None:
+        """Tell of boxes that had nothing to do and now have; of others' longer queues if no call told it."""
+        for place, queue in queues:
+            if queue.tuples and self._live.boxes[place].task.arrive():
+                self._driver.spawn(place, queue, now, worker)
+            elif not told:
+                self._driver.tell(Changed(now, place, queue))
+
+    def _check_merges(self, live: LiveBox, now: float, worker: int, outputs: Outputs) -> None:
+        for place in live.merges:
+            self._check_merge(self._live.boxes[place], now, worker)
+        for place in live.merging_outputs:
+            outputs[place] = self._live.outputs[place]
+
+    def _check_merge(self, live: LiveBox, now: float, worker: int | None) -> None:
+        if live.inbox.rows and not live.removed:
+            queue = self._live.measure(live)
+            if queue.tuples != self._driver.catalog.boxes[live.place].queue.tuples:
+                if live.task.arrive():
+                    self._driver.spawn(live.place, queue, now, worker)
+                else:
+                    self._driver.tell(Changed(now, live.place, queue))
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _settle_ends(self, now: float, places: Iterable[int]) -> Outputs:
+        """When the sources have ended: let boxes close what is open, each after those that feed it.
+
+        Returns the merging outputs, which may have become complete.
+        """
+        boxes, network = self._live.boxes, self._live.network
+        todo = sorted(places)
+        while self.drain and todo:
+            live = boxes[todo.pop(0)]
+            following = [d for d in network.downstream[live.place] if d not in todo]
+            if live.finished:
+                todo += [d for d in following if not boxes[d].finished]
+                continue
+            if live.removed or live.end_due or live.inbox.rows or live.open_work:
+                continue
+            if not all(self._live.has_ended(a) for port in live.box.ports for a in port):
+                continue
+            if type(live.operator).finish is Operator.finish:
+                live.finished = True
+                todo += following
+                continue
+            live.end_due = True
+            if live.task.arrive():
+                self._driver.spawn(live.place, QueueState(1), now, None)
+            else:
+                self._driver.tell(Changed(now, live.place, QueueState(1)))
+        for merging in self._live.merging:
+            self._check_merge(merging, now, None)
+        return {o.place: o for o in self._live.outputs if isinstance(o.inbox, Merge)}
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to do: all ended, all queues empty, or every query failed."""
+        queries = self._lifecycle.queries
+        if all(output.failed for output in queries):
+            return True
+        if not self._live.sources_ended:
+            return False
+        busy = any(
+            not b.removed and (b.inbox.rows or b.open_work or (self.drain and not b.finished))
+            for b in self._live.boxes
+        )
+        return not busy and not any(o.inbox.rows for o in queries if not o.failed)

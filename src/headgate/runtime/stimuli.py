@@ -1,0 +1,94 @@
+"""What an engine tells the core: everything that can happen to a running network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.connectors.sink import Writer
+from headgate.graph.network import Output
+from headgate.graph.packet import Packet
+from headgate.runtime.boxes import LiveBox, LiveOutput, Work
+from headgate.runtime.change import Change
+from headgate.runtime.instructions import TimerKey
+from headgate.scheduling.interface import Policy
+
+
+class Stimulus:
+    """Something that happened."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Admitted(Stimulus):
+    """Admission has given packets their serials: (source, packet).  Sources may have ended or failed too."""
+
+    packets: Sequence[tuple[int, Packet]]
+
+
+@dataclass(slots=True)
+class Free(Stimulus):
+    """A worker is free: for the next call of its plan, or for a new plan.
+
+    ``overhead``: seconds that its last plan took apart from its calls.
+    """
+
+    worker: int
+    overhead: float = 0.0
+
+
+@dataclass(slots=True)
+class CallEnded(Stimulus):
+    """A call is over and its results have been sent."""
+
+    work: Work
+
+
+@dataclass(slots=True)
+class CallProgressed(Stimulus):
+    """A worker's call on a box goes on; some of its results may have left."""
+
+    box: LiveBox
+    worker: int
+
+
+@dataclass(slots=True)
+class TimerDue(Stimulus):
+    """The time of a timer has come."""
+
+    key: TimerKey
+
+
+@dataclass(slots=True)
+class Rescheduled(Stimulus):
+    """All phases of a ``Meet`` have been carried out."""
+
+
+@dataclass(slots=True)
+class Seen(Stimulus):
+    """A worker runs on this core now."""
+
+    worker: int
+    core: int
+
+
+@dataclass(slots=True)
+class Asked(Stimulus):
+    """A change is asked for, with the outputs of the queries to add and writers for their sinks.
+
+    ``fit`` turns the policy that takes over into what this run needs of it.
+    """
+
+    change: Change
+    outputs: Sequence[Output] = ()
+    writers: Sequence[Writer] = ()
+    fit: Callable[[Policy], Policy] = lambda policy: policy
+
+
+@dataclass(slots=True)
+class SinkFailed(Stimulus):
+    """A sink could not take what was handed to it."""
+
+    output: LiveOutput
+    error: BaseException
