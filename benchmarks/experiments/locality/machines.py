@@ -29,7 +29,7 @@ from headgate.scheduling.interface import Policy
 SMP, NUMA, BOBOX = "e5310", "e7-4820", "e7540"
 LAS_PAPER, BOBOX_PAPER = "locality-aware scheduling", "Bobox"
 ROW = 32
-"""Bytes of a row of ``workloads.requests``."""
+"""Bytes of a row of ``benchmarks.workloads.requests``."""
 CALL = 2e-6
 """Seconds that a call costs beside its rows: assumed."""
 COMPUTING = (1e-9, 5e-9, 25e-9)
