@@ -139,6 +139,12 @@ def test_only_the_spark_engine_knows_spark() -> None:
             assert name(path).startswith("engines/spark/"), f"{name(path)} imports pyspark"
 
 
+def test_the_package_imports_no_benchmark() -> None:
+    """They are not in the wheel; ``cli/checkout.py`` finds them by name where they are."""
+    for path in MODULES:
+        assert "benchmarks" not in roots(path), f"{name(path)} imports benchmarks"
+
+
 @pytest.mark.parametrize("package", ["", "graph", "scheduling", "memory", "engines", "app", "cli"])
 def test_every_layer_says_what_it_is(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
