@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import headgate as hg
+from benchmarks.workloads import aurora
 from headgate.api.loading import load_app
 from headgate.cli import main
 from headgate.cli.main import cli
-from headgate.workloads import aurora
 
 
 def generate(*arguments: object) -> str:

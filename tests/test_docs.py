@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headgate as hg
-from headgate.workloads import tpcx_bb
+from benchmarks.workloads import tpcx_bb
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]

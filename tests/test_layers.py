@@ -11,11 +11,11 @@ import pytest
 import headgate
 
 ROOT = Path(headgate.__file__).parent
-LAYERS = ["errors", "graph", "scheduling", "engines", "app", "workloads", "bench", "testing", "cli"]
+LAYERS = ["errors", "graph", "scheduling", "engines", "app", "testing", "demo", "cli"]
 """From the bottom up; a module may import its own layer and those before it."""
 BESIDE = {"memory": "engines"}
 """A utility of a layer: it may import what that layer may, and that layer may import it."""
-ABOVE = {"workloads", "bench", "testing", "cli"}
+ABOVE = {"testing", "demo", "cli"}
 NO_WORLD = {"threading", "concurrent", "multiprocessing", "asyncio", "time", "pathlib", "os", "io", "pyspark"}
 """No thread, no clock, no file, no Spark."""
 ALLOWED = {("graph/operators/universal.py", "time")}
@@ -133,10 +133,16 @@ def test_engines_mirror_each_others_file_names() -> None:
     assert files["threads"] | MODEL == files["simulated"]
 
 
-def test_only_the_spark_engine_and_benches_know_spark() -> None:
+def test_only_the_spark_engine_knows_spark() -> None:
     for path in MODULES:
         if "pyspark" in roots(path):
-            assert name(path).startswith(("engines/spark/", "bench/")), f"{name(path)} imports pyspark"
+            assert name(path).startswith("engines/spark/"), f"{name(path)} imports pyspark"
+
+
+def test_the_package_imports_no_benchmark() -> None:
+    """They are not in the wheel; ``cli/checkout.py`` finds them by name where they are."""
+    for path in MODULES:
+        assert "benchmarks" not in roots(path), f"{name(path)} imports benchmarks"
 
 
 @pytest.mark.parametrize("package", ["", "graph", "scheduling", "memory", "engines", "app", "cli"])

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import headgate as hg
-from headgate.workloads.pairs import PAIRS, pairs
+from headgate.demo.tpcx_bb.pairs import PAIRS, pairs
 
 QOS = hg.QoS([(0, 1), (1, 1), (10, 0)])
 

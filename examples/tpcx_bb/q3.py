@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import headgate as hg
-from headgate.workloads.views import LAST_VIEWS, last_views
+from headgate.demo.tpcx_bb.views import LAST_VIEWS, last_views
 
 QOS = hg.QoS([(0, 1), (5, 1), (60, 0)])
 

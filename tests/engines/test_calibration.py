@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import testing
-from headgate.bench import calibrating, operator_costs, yardstick
-from headgate.bench.yardstick import Yardstick
+from headgate.cli.calibration import calibrate as calibrating
+from headgate.cli.calibration import operator_costs, yardstick
+from headgate.cli.calibration.yardstick import Yardstick
 from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import PipelineError
 from headgate.graph.packet import Packet

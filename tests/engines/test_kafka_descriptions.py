@@ -19,8 +19,8 @@ from headgate.connectors.json_decode import decode
 from headgate.connectors.json_encode import encode
 from headgate.connectors.kafka import RAW
 from headgate.connectors.kafka_offsets import BrokerUnreachable, KafkaOffsets, client_options
+from headgate.demo.processes import free_ports
 from headgate.errors import BadRow, PipelineError, SinkError, SourceError, UnknownColumn
-from headgate.workloads.processes import free_ports
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 RICH = pa.schema(

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
+from benchmarks.workloads import aurora
 from headgate import testing
 from headgate.graph.packet import Marker
 from headgate.runtime import report as reports
 from headgate.runtime.report import BoxCall, Latency, QueryReport, Trace
-from headgate.workloads import aurora
 
 
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=60), st.sampled_from([1, 25, 50, 90, 99, 100]))

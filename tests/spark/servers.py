@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.connectors.maven import spark_home
-from headgate.workloads.broker import Broker
-from headgate.workloads.processes import Installation, Server, ServerError, free_ports
+from headgate.demo.broker import Broker
+from headgate.demo.processes import Installation, Server, ServerError, free_ports
 
 __all__ = ["Broker", "Cluster", "ConnectServer", "drive"]
 

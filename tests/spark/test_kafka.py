@@ -16,9 +16,9 @@ from apart import Apart, apart
 from servers import Broker
 
 import headgate as hg
+from headgate.demo.processes import free_ports
 from headgate.errors import RunError
 from headgate.runtime.report import Report
-from headgate.workloads.processes import free_ports
 
 pytestmark = pytest.mark.xdist_group("servers")
 SCHEMA = pa.schema([("partition", pa.int64()), ("id", pa.int64()), ("user", pa.string())])

@@ -18,8 +18,8 @@ import headgate as hg
 from headgate.connectors.kafka import KafkaSource
 from headgate.connectors.kafka_offsets import BrokerUnreachable
 from headgate.connectors.maven import PackageError, jars
+from headgate.demo.processes import Server, ServerError
 from headgate.errors import SourceError
-from headgate.workloads.processes import Server, ServerError
 
 pytestmark = [pytest.mark.xdist_group("servers"), pytest.mark.faults]
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -234,7 +234,7 @@ def test_a_server_that_dies_at_the_start_says_its_last_words(tmp_path: Path) -> 
 def test_servers_go_with_the_process_that_started_them_even_if_it_is_killed(tmp_path: Path) -> None:
     code = f"""
 import pathlib, signal, os
-from headgate.workloads.processes import Server
+from headgate.demo.processes import Server
 command = ["sh", "-c", "sleep 600 & echo $$ $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids; wait"]
 server = Server("A sleeper", command, pathlib.Path("{tmp_path}/log"))
 server.wait_for(lambda: open("{tmp_path}/pids").close(), 30)

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.api.loading import load_app
-from headgate.bench import predictions
-from headgate.bench.calibrating import Tell, calibrate
-from headgate.bench.ordered_shop import Shop
-from headgate.bench.yardstick import Yardstick
+from headgate.cli.calibration import predictions
+from headgate.cli.calibration.calibrate import Tell, calibrate
+from headgate.cli.calibration.yardstick import Yardstick
+from headgate.cli.checkout import load_app
 from headgate.cli.display import console
+from headgate.demo.tpcx_bb.queries import Shop
 from headgate.engines.base import default_packet_rows
 from headgate.errors import PipelineError
 from headgate.machine.calibration import Calibration

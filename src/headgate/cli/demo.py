@@ -17,8 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.api import App
-from headgate.bench.latencies import Measurement
-from headgate.bench.spark_many import structured_shop
+from headgate.cli import checkout
 from headgate.cli.display import console, errors, summary
 from headgate.cli.display import seconds as duration
 from headgate.connectors.json_encode import encode
@@ -26,14 +25,14 @@ from headgate.connectors.kafka import from_kafka
 from headgate.connectors.python import to_function
 from headgate.connectors.rate import RateSource, from_rate
 from headgate.connectors.source import Source
+from headgate.demo.broker import Broker
+from headgate.demo.examples import load_example
+from headgate.demo.small_queries import QUESTIONS
 from headgate.engines.base import Engine, Progress
 from headgate.graph.qos import QoS
 from headgate.runtime.report import QueryReport, Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
-from headgate.workloads.broker import Broker
-from headgate.workloads.examples import load_example
-from headgate.workloads.small_queries import QUESTIONS
 
 TIGHT_ENDS = 10.0
 """A QoS graph is tight if results are worth nothing after so many seconds."""
@@ -60,9 +59,13 @@ def demo(
     workers: int | None = None,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
+    # Looked for before the run: nobody waits for a shop whose comparison cannot follow.
+    other = checkout.benchmarks("experiments.spark.shop") if compare else None
     opened = threading.Event()
     with _stream(rate, opened) if kafka else nullcontext() as source:
-        _shop(seconds, rate, compare, source, opened, engine, policy, workers)
+        report = _shop(seconds, rate, source, opened, engine, policy, workers)
+    if other is not None:
+        other.compare(report, seconds, rate, console)
 
 
 @contextmanager
@@ -98,13 +101,12 @@ def _produce(broker: Broker, numbers: RateSource, opened: threading.Event, over:
 def _shop(
     seconds: float,
     rate: float,
-    compare: bool,
     source: Source | None,
     opened: threading.Event,
     engine: str | Engine,
     policy: str | Policy,
     workers: int | None,
-) -> None:
+) -> Report:
     newest: dict[str, pa.RecordBatch] = {}
     build = load_example("shop/app").build
     app: App = build(rate=rate, sink=lambda query: to_function(newest.__setitem__), source=source)
@@ -128,8 +130,7 @@ def _shop(
                 f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
             )
     _answers(newest)
-    if compare:
-        _compare(report, seconds, rate)
+    return report
 
 
 # --- classes ----------------------------------------------------------------------------------------------
@@ -156,10 +157,10 @@ def class_table(report: Report, graphs: dict[str, QoS | None], title: str) -> Ta
             name,
             str(len(queries)),
             f"{sum(q.tuples_out for q in queries):,}",
-            duration(_median(q.latency.p50 for q in queries)),
-            duration(_median(q.latency.p99 for q in queries)),
+            duration(median(q.latency.p50 for q in queries)),
+            duration(median(q.latency.p99 for q in queries)),
             duration(max((q.latency.p99 for q in queries), default=math.nan)),
-            f"{_qos(queries):.3f}",
+            f"{mean_qos(queries):.3f}",
         )
     return table
 
@@ -167,17 +168,17 @@ def class_table(report: Report, graphs: dict[str, QoS | None], title: str) -> Ta
 def _line(report: Report, graphs: dict[str, QoS | None]) -> str:
     parts = [f"{report.seconds:5.1f} s, {report.tuples:,} rows"]
     for name, queries in classes(report, graphs):
-        p50, p99 = _median(q.latency.p50 for q in queries), _median(q.latency.p99 for q in queries)
-        parts.append(f"{name}: p50 {duration(p50)}, p99 {duration(p99)}, QoS {_qos(queries):.3f}")
+        p50, p99 = median(q.latency.p50 for q in queries), median(q.latency.p99 for q in queries)
+        parts.append(f"{name}: p50 {duration(p50)}, p99 {duration(p99)}, QoS {mean_qos(queries):.3f}")
     return "   ".join(parts)
 
 
-def _median(values: Iterable[float]) -> float:
+def median(values: Iterable[float]) -> float:
     found = list(values)
     return statistics.median(found) if found else math.nan
 
 
-def _qos(queries: list[QueryReport]) -> float:
+def mean_qos(queries: list[QueryReport]) -> float:
     found = [q.qos for q in queries if q.qos is not None]
     return statistics.fmean(found) if found else math.nan
 
@@ -225,48 +226,3 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-# --- comparison -------------------------------------------------------------------------------------------
-
-
-def _compare(report: Report, seconds: float, rate: float) -> None:
-    console.print(
-        f"\nNow the {len(QUESTIONS)} small queries as plain Structured Streaming, a StreamingQuery each, in "
-        "a process of their own (some minutes: it is measured once every query has answered) …"
-    )
-    theirs = structured_shop(seconds, rate)
-    console.print(comparison(report, theirs))
-
-
-def comparison(report: Report, theirs: list[Measurement]) -> Table:
-    """The small queries by class, here and there."""
-    table = Table(title="the small queries: latency from arrival to the function", title_justify="left")
-    table.add_column("QoS class")
-    table.add_column("system")
-    for column in ("queries", "p50", "p99", "QoS", "p50, times lower"):
-        table.add_column(column, justify="right")
-    for tight, other in zip((True, False), theirs, strict=True):
-        ours = [report.queries[q.name] for q in QUESTIONS if q.tight == tight]
-        ours = [q for q in ours if q.tuples_out]
-        p50 = _median(q.latency.p50 for q in ours)
-        name = "tight" if tight else "loose"
-        table.add_row(
-            name,
-            "Headgate",
-            str(len(ours)),
-            duration(p50),
-            duration(_median(q.latency.p99 for q in ours)),
-            f"{_qos(ours):.3f}",
-            f"{other.p50 / p50:.1f}",
-        )
-        answered = f"{other.queries - other.silent} of {other.queries}"
-        qos = "-" if other.qos is None else f"{other.qos:.3f}"
-        table.add_row(
-            name, "Structured Streaming", answered, duration(other.p50), duration(other.p99), qos, ""
-        )
-    table.caption = (
-        "Headgate: the whole run, start included, beside five larger queries. Structured Streaming: warm, "
-        "and nothing beside it; queries that were silent meanwhile count with the time since they answered."
-    )
-    return table

@@ -9,14 +9,13 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
+from headgate.cli import checkout
 from headgate.cli.display import console
 from headgate.errors import PipelineError
 from headgate.graph.qos import QoS
-from headgate.workloads import aurora as networks
-from headgate.workloads import tpcx_bb as shop
 
 Seed = Annotated[int, typer.Option(help="The same seed gives the same data.")]
-KINDS = {"tight": networks.TIGHT, "loose": networks.LOOSE}
+KINDS = ("tight", "loose")
 
 
 class _Workloads(TyperGroup):
@@ -33,7 +32,7 @@ class _Workloads(TyperGroup):
 generate = typer.Typer(
     name="generate",
     cls=_Workloads,
-    help="Generate a workload: the data of a benchmark, or an application.\n\n"
+    help="Generate a workload, in a checkout: the data of a benchmark, or an application.\n\n"
     "Example: `headgate generate tpcx-bb data/tpcx-bb --rows 1000000`",
     no_args_is_help=True,
 )
@@ -49,6 +48,7 @@ def tpcx_bb(
 
     Example: `headgate generate tpcx-bb data/tpcx-bb --rows 1000000`
     """
+    shop = checkout.benchmarks("workloads.tpcx_bb")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -105,8 +105,9 @@ def aurora(
         "workers": workers,
         "seed": seed,
     }
-    kinds = qos or ["tight", "loose"]
-    graphs = [_graph(kind) for kind in kinds]
+    networks = checkout.benchmarks("workloads.aurora")
+    kinds = qos or KINDS
+    graphs = [getattr(networks, kind.upper()) if kind in KINDS else _graph(kind) for kind in kinds]
     try:
         app = networks.network(**options, qos=graphs)
     except networks.ParameterError as error:
@@ -132,7 +133,7 @@ headgate simulate {file} --policy mc --call-overhead 0.00006
 headgate run {file} --engine threads --policy qos
 """
 
-from headgate.workloads import aurora
+from benchmarks.workloads import aurora
 
 app = aurora.network(
 {options}
@@ -150,9 +151,7 @@ def _range(option: str, text: str) -> tuple[float, float]:
 
 
 def _graph(text: str) -> tuple[tuple[float, float], ...]:
-    """A kind by its name, or the points of a graph."""
-    if text in KINDS:
-        return tuple(KINDS[text])
+    """The points of a graph."""
     try:
         points = tuple((float(x), float(y)) for x, y in (point.split(":") for point in text.split(",")))
     except ValueError:

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.api import App
-from headgate.api.loading import load_app
-from headgate.bench import BENCHES, run_benches
+from headgate.cli import checkout
 from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
+from headgate.cli.checkout import load_app
 from headgate.cli.control import register
 from headgate.cli.display import console, details, errors, live_table, query_table, summary
 from headgate.cli.generate import generate
@@ -226,14 +226,16 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, for a first look.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results there.")] = None,
 ) -> None:
-    """Measure, with the claim beside the measurement.
+    """Measure, with the claim beside the measurement; in a checkout, where the benchmarks are.
 
     Example: `headgate bench overhead --quick --json bench.json`
     """
-    unknown = set(names or ()) - set(BENCHES)
+    registry = checkout.benchmarks("registry")
+    known: list[str] = list(registry.BENCHES)
+    unknown = set(names or ()) - set(known)
     if unknown:
-        raise PipelineError(f"There is no benchmark '{sorted(unknown)[0]}'. There are: {', '.join(BENCHES)}.")
-    results = run_benches(names or list(BENCHES), quick, console)
+        raise PipelineError(f"There is no benchmark '{sorted(unknown)[0]}'. There are: {', '.join(known)}.")
+    results = registry.run_benches(names or known, quick, console)
     table = Table(title="claims", title_justify="left")
     for column in ("name", "source", "claim", "measured", "baseline", "ratio", "holds"):
         table.add_column(column, justify="right" if column in ("measured", "baseline", "ratio") else "left")

@@ -1,0 +1,1 @@
+"""The experiments: one module or folder each, with a function ``run(quick, console)`` that gives results."""

@@ -1,0 +1,1 @@
+"""Aurora's experiments: batching, traversals and QoS, figure by figure."""

@@ -1,0 +1,1 @@
+"""Haren's experiment: policies that reschedule, each at the goal that it serves."""

@@ -1,0 +1,1 @@
+"""Bobox's and LAS's experiments: caches, memory nodes, packet sizes."""

@@ -1,0 +1,1 @@
+"""The experiments of ordered processing, on threads and simulated on sixteen workers."""

@@ -1,0 +1,1 @@
+"""Many queries on one Spark session, against Structured Streaming; each side in a process of its own."""
