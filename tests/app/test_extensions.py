@@ -252,7 +252,7 @@ def test_a_small_state_is_restored_from_its_snapshot_and_from_its_changes() -> N
 
 @pytest.mark.xdist_group("spark")
 def test_the_state_of_an_own_operator_is_in_the_checkpoint(tmp_path: Path) -> None:
-    """Two runs, each stopped somewhere: a second run without the state would start with a large difference."""
+    """Two runs, each stopped somewhere. Without its state the second would start with a large delta."""
     found: list[dict[str, Any]] = []
     for _ in range(2):
         app, enough = hg.App("own"), len(found) + 5
