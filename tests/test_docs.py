@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its links and paths exist, and it imports public names only."""
+"""The documentation is true: examples run, links and paths exist, and only public names are imported."""
 
 from __future__ import annotations
 
