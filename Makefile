@@ -42,6 +42,9 @@ format: setup ## Let ruff format the code
 bench: setup ## Run the benchmarks
 	.venv/bin/headgate bench
 
+picture: setup java ## Run the demo and keep what it prints as docs/demo.svg (on a quiet machine)
+	$(RUN) scripts/picture
+
 compare: setup ## Install bytewax and Pathway, which `headgate bench overhead` is then compared with
 	$(UV) pip install --python .venv/bin/python --require-hashes -r requirements-compare.lock
 
@@ -53,4 +56,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
 
-.PHONY: help setup java kafka demo test test-faults lint format bench compare lock clean
+.PHONY: help setup java kafka demo test test-faults lint format bench picture compare lock clean

@@ -1,51 +1,122 @@
-"""The documentation's Python examples run as they stand, one after the other."""
+"""The documentation is true: examples run, links and paths exist, and only public names are imported."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headgate as hg
-from benchmarks.workloads import tpcx_bb
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix() for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+)
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-WITH_EXAMPLES = [page for page in PAGES if BLOCK.search((ROOT / page).read_text())]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PUBLIC_MODULES = {"headgate", "headgate.extend", "headgate.testing"}
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall(text(page))
+
+
+WITH_EXAMPLES = [page for page in PAGES if blocks(page)]
+
+
+def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run a page's examples one after the other, in an empty folder; the names that they define."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), names)
+    return names
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
-def test_the_examples_of_a_page_run(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(page, tmp_path, monkeypatch)
+
+
+def test_the_pages_that_should_have_examples_have_some() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "docs/haren.md", "docs/spark.md"} <= set(WITH_EXAMPLES)
+
+
+def test_the_tests_of_contributing_pass(
+    engine: hg.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tpcx_bb.generate(tmp_path / "data" / "tpcx-bb", rows=3_000)
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / page).read_text()
-    blocks = BLOCK.findall(text)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), names)
-    policy = names.get("LongestQueue")
-    if policy is None:
-        return
-    assert isinstance(policy, type)
-
-    app, results = hg.App("doc"), []
-    app.source("rows", hg.from_rate(1000, limit=100)).filter("value % 2 = 0").to("even", hg.to_list(results))
-    for engine in ("threads", "simulated"):
-        results.clear()
-        app.run(engine, policy())
-        assert [row["value"] for row in results] == list(range(0, 100, 2))
+    names = run("CONTRIBUTING.md", tmp_path, monkeypatch)
+    tests: list[Callable[..., None]] = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test(*([engine] if inspect.signature(test).parameters else []))
 
 
-def test_every_module_of_the_docs_exists() -> None:
-    """Paths that the pages name are there."""
-    for page in PAGES:
-        text = (ROOT / page).read_text()
-        for path in re.findall(r"`((?:engines|graph|scheduling)/[a-z_/]+\.py)`", text):
-            assert (ROOT / "src" / "headgate" / path).exists(), path
-        for path in re.findall(r"\]\(([a-zA-Z_/.]+)\)", text):
-            assert (ROOT / Path(page).parent / path).exists(), path
+def test_the_operators_policy_and_connectors_of_contributing_run_on_every_engine(
+    engine: hg.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = run("CONTRIBUTING.md", tmp_path, monkeypatch)
+    (tmp_path / "numbers.txt").write_text("".join(f"{number}\n" for number in range(50)))
+    app, deltas = hg.App("all"), []
+    lines = app.source("lines", names["Lines"]("numbers.txt"))
+    numbers = lines.select("CAST(line AS BIGINT) AS n")
+    numbers.apply(names["Delta"](numbers.schema)).to("deltas", hg.to_list(deltas))
+    numbers.apply(names["Clip"](numbers.schema, "n", 7)).to("clipped", names["ToLines"]("clipped.txt"))
+    app.run(engine, names["LongestQueue"]())
+    assert [row["delta"] for row in deltas] == [0] + [1] * 49
+    clipped = [f"{{'n': {min(number, 7)}}}" for number in range(50)]
+    assert (tmp_path / "clipped.txt").read_text().splitlines() == clipped
+
+
+def test_the_first_example_is_short() -> None:
+    first = blocks("README.md")[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 15
+    assert 'engine="threads"' in first
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_examples_import_public_names_only(page: str) -> None:
+    for block in blocks(page):
+        for node in ast.walk(ast.parse(block)):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            assert not [m for m in modules if m.startswith("headgate") and m not in PUBLIC_MODULES]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_of_a_page_exist(page: str) -> None:
+    for link in LINK.findall(text(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+    for path in re.findall(r"`((?:src/headgate/)?[a-z]+/[a-z_/]+\.py)`", text(page)):
+        places = (ROOT / path, ROOT / "src" / "headgate" / path)
+        assert any(place.exists() for place in places), path
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_a_page_starts_with_what_it_is_for(page: str) -> None:
+    title, _, rest = text(page).partition("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"This (page|folder) ", rest), f"{page} should begin with 'This page …'"

@@ -9,6 +9,7 @@ Layers, each resting on the ones below it:
 - ``headgate.graph``: operators, expressions, packets, and the network.
 """
 
+from headgate import extend
 from headgate.api import App, KeyedStream, Stream, WindowedStream
 from headgate.api.running import Running
 from headgate.connectors.batches import from_batches
@@ -34,6 +35,9 @@ from headgate.runtime.report import Report
 from headgate.scheduling import policies, trains
 from headgate.scheduling.haren.features import feature
 
+__version__ = "0.3.0"
+"""The one place that states the version; pyproject.toml reads it from here."""
+
 __all__ = [
     "App",
     "Change",
@@ -49,6 +53,8 @@ __all__ = [
     "Stream",
     "Threads",
     "WindowedStream",
+    "__version__",
+    "extend",
     "feature",
     "from_batches",
     "from_files",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from headgate.api.extensions import check_schema
 from headgate.api.running import Running
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
@@ -53,6 +54,7 @@ class App:
             raise PipelineError(
                 f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_…."
             )
+        check_schema(name, source)
         if any(s.name == name for s in self._sources):
             raise PipelineError(f"There is already a source called '{name}'; give each a name of its own.")
         seconds = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.api.extensions import check_own
 from headgate.connectors.sink import Sink
 from headgate.errors import PipelineError, SourceError
 from headgate.graph.network import Arrow, Port
@@ -125,6 +126,20 @@ class Stream:
         """The papers' synthetic box: seconds of work per tuple, and how many tuples it makes of one."""
         label = name or self._app.next_name("universal")
         return self._box("universal", Universal(self.schema, label, cost, selectivity, tuple_bytes), label)
+
+    def apply(self, operator: Operator, *others: Stream, name: str | None = None) -> Stream:
+        """An operator of your own, derived from ``hg.extend.Operator``: ``rows.apply(Delta(rows.schema))``.
+
+        ``others`` are the streams of its further inputs.
+        """
+        streams = (self, *others)
+        for other in others:
+            if not isinstance(other, Stream) or other._app is not self._app:
+                raise PipelineError("apply: all streams must belong to the same app.")
+        check_own(operator, [stream.schema for stream in streams])
+        return self._box(
+            type(operator).__name__.lower(), operator, name, *[stream._port for stream in streams]
+        )
 
     # --- stateful -----------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.batches import BatchSource
 from headgate.connectors.kafka import KafkaSource
+from headgate.connectors.rate import RateSource
 from headgate.graph.drops import Dropper
 from headgate.graph.importance import importance_at, importances
 from headgate.graph.network import Arrow, Network, Output, Source
@@ -238,5 +238,9 @@ def _plain(value: Any) -> Any:
 
 
 def shippable(origin: Any) -> Any:
-    """What a task needs of a source's description: rows in memory stay with the driver, which spools them."""
-    return None if isinstance(origin, BatchSource) else origin
+    """What a task needs of a source's description: only how to compute the rows of a rate.
+
+    Every other source reaches tasks as files or as a DataFrame.  A source of the user's own may hold a
+    connection, which cannot be copied.
+    """
+    return origin if isinstance(origin, RateSource) else None

@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from headgate import __version__
 from headgate.api import App
 from headgate.cli import checkout
 from headgate.cli import demo as shop_demo
@@ -35,12 +36,27 @@ from headgate.scheduling.interface import Policy
 
 cli = typer.Typer(
     name="headgate",
-    help="Run many continuous queries under one scheduler that decides what runs next.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headgate {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run many continuous queries under one scheduler that decides what runs next."""
+
 
 register(cli)
 cli.add_typer(generate)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
+from headgate.connectors.source import BatchReader, Reader, Source
 from headgate.errors import SourceError
-from headgate.graph.schema import normalise, normalise_batch
+from headgate.graph.schema import normalise
 
 
 class BatchSource(Source):
@@ -26,17 +26,7 @@ class BatchSource(Source):
         return sum(batch.num_rows for batch in self.batches)
 
     def open(self) -> Reader:
-        return _BatchReader(self)
-
-
-class _BatchReader(Reader):
-    def __init__(self, source: BatchSource) -> None:
-        self._schema = source.schema
-        self._cutter = Cutter(iter(source.batches))
-
-    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
-        batch = self._cutter.take(max_rows)
-        return None if batch is None else Chunk(normalise_batch(batch, self._schema), 0.0)
+        return BatchReader(iter(self.batches), self.schema)
 
 
 def from_batches(

@@ -35,6 +35,8 @@ class State:
     turn, is the same state.  What time alone brings about (a window closes, a key expires, a row can find
     no partner any more) is not among the changes: how far time has come is in every table's metadata, and
     whoever applies it draws the same conclusions.  A part of every table, by key, is the part of the state.
+
+    A small state implements ``snapshot`` and ``apply`` only: by default its changes are all of it.
     """
 
     late: int = 0
@@ -47,17 +49,17 @@ class State:
 
     def track(self) -> None:
         """From now on remember what changes, so that ``changes`` can tell."""
-        raise NotImplementedError
 
     def changes(self) -> pa.Table:
         """What has changed since ``track``, the last ``changes`` or ``apply``, key columns first.
 
         It costs time and rows in proportion to what has changed.  Only a state that tracks can tell.
+        By default it is the whole snapshot, which serves a state that forgets no key.
         """
-        raise NotImplementedError
+        return self.snapshot()
 
     def apply(self, changes: pa.Table) -> None:
-        """Take over what ``changes`` of a state that was equal to this one told."""
+        """Take over what ``changes`` of a state that was equal to this one told: its rows replace ours."""
         raise NotImplementedError
 
 
@@ -113,9 +115,14 @@ class Operator:
 
     def restore(self, tables: Sequence[pa.Table]) -> State | None:
         """The state that was snapshotted to ``tables``."""
-        if tables and any(t.num_rows for t in tables):
-            raise NotImplementedError(f"{self.label} has no state to restore")
-        return self.open()
+        state = self.open()
+        if state is None:
+            if any(t.num_rows for t in tables):
+                raise NotImplementedError(f"{self.label} has no state to restore")
+            return None
+        for table in tables:
+            state.apply(table)
+        return state
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         """Results for one packet per input, one packet per output.
