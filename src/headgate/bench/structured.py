@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
-from headgate.engines.spark.session import SETTINGS
+from headgate.engines.spark.session import LOCAL_SETTINGS
 from headgate.errors import HeadgateError
 from headgate.workloads.small_queries import CLICK, RANDOM, RESTS, Question, cut
 
@@ -37,7 +37,7 @@ def session(fair: bool = False, cores: int = 2) -> SparkSession:
         .appName("headgate-structured")
         .config("spark.scheduler.mode", "FAIR" if fair else "FIFO")
         # The same JVM on both sides of a comparison.
-        .config(JAVA_OPTIONS, SETTINGS[JAVA_OPTIONS])
+        .config(JAVA_OPTIONS, LOCAL_SETTINGS[JAVA_OPTIONS])
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")

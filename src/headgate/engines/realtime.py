@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
-from headgate.runtime.change import OVER, SUCCEEDED, Change, Line
+from headgate.runtime.change import SUCCEEDED, Change, Line, RunOver
 from headgate.runtime.policy_driver import Scheduled, TimerKey
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Phase, Plan, Policy
@@ -37,10 +39,16 @@ class Attended:
         self.deadline = deadline
         self.progress = progress
         self.stopping = False
+        self.halted = False
+        """It was stopped before it was done: by hand, by its time, or by an error of our own."""
+        self.closed = False
+        """The end: a thread that comes back only now touches nothing any more."""
         self.over = threading.Event()
         self.crash: BaseException | None = None
         self._actions: list[tuple[float, int, Callable[[float], None]]] = []
         self._action_count = itertools.count()
+        self._in_force: tuple[Policy, int]
+        """The policy and the number of workers asked for, before the last change."""
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -107,15 +115,37 @@ class Attended:
         """Carry a change out, from any thread; raise if it cannot be."""
         with self.lock:
             if self.stopping or self.over.is_set():
-                raise PipelineError(SUCCEEDED if self.succeeded else OVER)
+                raise PipelineError(SUCCEEDED) if self.succeeded else RunOver
             self._change(change, outputs)
+            recruits = self.workers.take_recruits()
             self.alarm.notify_all()
+        self._start_workers(recruits)
 
     def _change(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held."""
+        self._in_force = (self.runtime.policy, self.runtime.requested)
         self.runtime.check(change)
         self.change_queries(change, outputs)
         self.runtime.change(change, self.fit, self.now())
+
+    def _start_workers(self, recruits: Sequence[tuple[int, threading.Thread]]) -> None:
+        """No lock: start the threads that a change has called for.
+
+        Under the lock, everyone would wait until the last of a thousand has started.  If the machine gives no
+        more of them, the policy and the number of workers before that change come back.
+        """
+        for place, (_, thread) in enumerate(recruits):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                with self.lock:
+                    self.workers.dismiss([worker for worker, _ in recruits[place:]])
+                    policy, requested = self._in_force
+                    self.runtime.take_over(policy, requested, self.now())
+                raise PipelineError(
+                    f"The machine starts no more threads ({error}): policy '{policy.name}' with {requested} "
+                    "workers stays as it was."
+                ) from error
 
     def change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held: add and remove queries."""
@@ -134,6 +164,7 @@ class Attended:
 
     def halt(self) -> None:
         with self.lock:
+            self.halted = True
             self.over.set()
             self.alarm.notify_all()
 
@@ -158,6 +189,7 @@ class Attended:
         while not self.over.is_set():
             now = self.now()
             if self.deadline is not None and now >= self.deadline:
+                self.halted = True
                 return
             if self.progress is not None and now - shown >= PROGRESS_EVERY:
                 shown = now
@@ -172,7 +204,14 @@ class Attended:
                 soon = [now + PROGRESS_EVERY]
                 soon += [at for at, _, _ in self._actions[:1]]
                 soon += [self.deadline] if self.deadline is not None else []
-                self.alarm.wait(max(min(soon) - self.now(), 0.0))
+                recruits = self.workers.take_recruits()
+                if not recruits:
+                    self.alarm.wait(max(min(soon) - self.now(), 0.0))
+            try:
+                self._start_workers(recruits)
+            except PipelineError as error:  # a change that was planned: nobody waits for the answer
+                with self.lock:
+                    self.runtime.problems.append(str(error))
             self.aside()
 
     def stop(self) -> None:
@@ -189,16 +228,35 @@ class Attended:
             work(*args)
         except BaseException as error:
             self.crash = self.crash or error
+            self.halted = True
             self.stop()
 
 
-class Crew:
-    """Worker threads, their mailboxes for plans, and the semaphores on which they sleep."""
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does, unless the program has a handler of its own for it.
 
-    def __init__(
-        self, run: Attended, count: int, *, daemon: bool | None = None, one_semaphore: bool = False
-    ) -> None:
-        self._attended, self._daemon = run, daemon
+    By default it ends the process at once, and what sinks have written stays unfinished.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class Crew:
+    """Worker threads, their mailboxes for plans, and the semaphores on which they sleep.
+
+    They die with the program: a call may hang, and a program that was told to end must end.
+    """
+
+    def __init__(self, run: Attended, count: int, *, one_semaphore: bool = False) -> None:
+        self._attended = run
         self._plans: list[Plan | None] = []
         self._beds: list[threading.Semaphore] = []
         self._shared: threading.Semaphore | None = None
@@ -214,11 +272,13 @@ class Crew:
         self._gone: set[int] = set()
         """Workers that were too many and have gone."""
         self._threads: list[threading.Thread] = []
+        self._recruits: list[tuple[int, threading.Thread]] = []
+        """Workers that are new, with their threads, which have not been started."""
         self.count = 0
         self._grow(count)
 
-    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
-        """As many places as there are workers; the threads of those that are new, or come back."""
+    def _grow(self, count: int, now: float = 0.0) -> None:
+        """As many places as there are workers; those that are new, or come back, wait to be started."""
         new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
         for worker in new:
             if worker == len(self._beds):
@@ -228,17 +288,24 @@ class Crew:
             self._since[worker] = now
             self._gone.discard(worker)
         self.count = count
-        made = [
-            threading.Thread(
+        for worker in new:
+            thread = threading.Thread(
                 target=self._attended.guard,
                 args=(self._loop, worker),
                 name=f"headgate-worker-{worker}",
-                daemon=self._daemon,
+                daemon=True,
             )
-            for worker in new
-        ]
-        self._threads += made
-        return made
+            self._threads.append(thread)
+            self._recruits.append((worker, thread))
+
+    def take_recruits(self) -> list[tuple[int, threading.Thread]]:
+        """Lock held: the workers whose threads have not been started, for the caller to start."""
+        recruits, self._recruits = self._recruits, []
+        return recruits
+
+    def dismiss(self, workers: Sequence[int]) -> None:
+        """Lock held: these could not be started."""
+        self._gone.update(workers)
 
     def _make_beds(self, one_semaphore: bool) -> None:
         self._shared = threading.Semaphore(0) if one_semaphore else None
@@ -254,8 +321,7 @@ class Crew:
             self.wake_all()
             self._make_beds(one_semaphore)
             self.wake_all()
-        for thread in self._grow(count, self._attended.now()):
-            thread.start()
+        self._grow(count, self._attended.now())
         self.wake_sleepers()
 
     def leaves(self, worker: int) -> bool:
@@ -274,13 +340,15 @@ class Crew:
         raise NotImplementedError
 
     def start(self) -> None:
-        for thread in self._threads:
+        for _, thread in self.take_recruits():
             thread.start()
 
-    def join(self) -> None:
+    def join(self, until: float | None = None) -> bool:
+        """Wait for the threads to end, until a moment of the monotonic clock; whether all have."""
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(None if until is None else max(until - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def sleep(self, worker: int, timeout: float | None = None) -> None:
         """Until somebody wakes it, which is done under the lock, after it has parked: the permit waits."""

@@ -17,6 +17,7 @@ from headgate.graph.packet import Order, Packet
 from headgate.machine.topology import Topology, flat
 from headgate.runtime.admission import Admission
 from headgate.runtime.boxes import NO_TICKET, LiveBox, LiveOutput, Unit, Work
+from headgate.runtime.dead_letters import Letter, refusal
 from headgate.runtime.lifecycle import Queries
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.ordered.buckets import Buckets
@@ -153,7 +154,7 @@ class Runtime(Queries):
         touched: dict[int, LiveBox] = {}
         outputs: dict[int, LiveOutput] = {}
         for source, packet in packets:
-            if self._tells_arrivals:
+            if self._tells_arrivals and len(packet):
                 newest = packet.order.arrivals
                 newest = newest if isinstance(newest, float) else float(newest.max())
                 self.tell(Arrived(now, source, len(packet), newest))
@@ -163,11 +164,15 @@ class Runtime(Queries):
                     touched[target.place] = target
                 else:
                     outputs[target.place] = target
+        for source, entry in enumerate(self.admission.entries):
+            if entry.letters:
+                refused, entry.letters = entry.letters, []
+                self._refuse(source, refused, now, outputs)
         self.live.admitted = self.admission.next_serial
         for source, entry in enumerate(self.admission.entries):
             if entry.error is not None:
                 error, entry.error = entry.error, None
-                self._fail_queries(self._queries_of_source(source), error, now)
+                self.fail_queries(self.queries_of_source(source), error, now)
         for box in touched.values():
             self._let_pass(box, outputs)
         queues = [(place, self.live.measure(box)) for place, box in touched.items()]
@@ -183,6 +188,17 @@ class Runtime(Queries):
         self.beside(begin, decided)
         return list(outputs.values())
 
+    def _refuse(
+        self, source: int, letters: Sequence[Letter], now: float, outputs: dict[int, LiveOutput]
+    ) -> None:
+        """A source has refused rows: dead letters, or the end of the queries that read it."""
+        if self.letters is not None and not self.letters.output.failed:
+            self.letters.refuse(source, letters, outputs)
+            return
+        self.admission.end(source)
+        error = refusal(self.network.sources[source].name, letters[0].reason)
+        self.fail_queries(self.queries_of_source(source), error, now)
+
     def shed(self, decision: Shed) -> None:
         live = self.boxes[decision.box]
         if live.gate is None:
@@ -190,7 +206,7 @@ class Runtime(Queries):
             live.gate = Gate(live.box, self._importance[decision.box], ports)
         live.gate.set(decision)
 
-    def _queries_of_source(self, place: int) -> list[str]:
+    def queries_of_source(self, place: int) -> list[str]:
         source = self.network.sources[place]
         return [o.name for o in self.network.outputs if source in self.network.sources_of(o.port)]
 
@@ -238,7 +254,15 @@ class Runtime(Queries):
     def _open(self, live: LiveBox, worker: int, rounds: list[Round], head: list[Order], now: float) -> Work:
         tuples = sum([packet.order.length for round_ in rounds for packet in round_])
         work = Work(
-            live, live.next_ticket, rounds, head, live.end_due, worker=worker, tuples=tuples, start=now
+            live,
+            live.next_ticket,
+            rounds,
+            head,
+            live.end_due,
+            tuples,
+            worker=worker,
+            tuples=tuples,
+            start=now,
         )
         work.onward = [[] for _ in live.targets]
         work.members[live.place] = work
@@ -281,7 +305,8 @@ class Runtime(Queries):
             rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
             rounds = self._take(live, min(rows, max(limit, self.admission.packet_rows)), now)
             if rounds:
-                unit = Unit(live, live.next_ticket, rounds, _head(rounds))
+                rows = sum([packet.order.length for round_ in rounds for packet in round_])
+                unit = Unit(live, live.next_ticket, rounds, _head(rounds), taken=rows)
                 if live.holds_time:
                     unit.inputs = self._idle_inputs(live)
                 live.next_ticket += 1
@@ -356,7 +381,7 @@ class Runtime(Queries):
             del live.open_work[unit.ticket]
             live.finished = live.finished or unit.end
             if unit.error is not None:
-                self._fail_queries(self.network.queries_of[live.place], unit.error, now)
+                self.fail_queries(self.network.queries_of[live.place], unit.error, now)
             if self.letters is not None:
                 self.letters.deliver(unit, now, outputs)
         if live.idle and live.inbox.loose and not live.inbox.rows:

@@ -103,13 +103,17 @@ class Queries(Scheduled):
     def close(self) -> None:
         """Close sources and sinks."""
         self.admission.close()
-        if self.letters is not None:
+        for live in self.outputs:
+            self.close_output(live)
+
+    def close_output(self, live: LiveOutput) -> None:
+        """The run is over: close a sink, after the last dead letters if it is theirs."""
+        if self.letters is not None and live is self.letters.output:
             try:
                 self.letters.close()
             except Exception as error:
-                self.fail_output(self.letters.output, error, 0.0)
-        for live in self.outputs:
-            self.close_sink(live)
+                self.fail_output(live, error, 0.0)
+        self.close_sink(live)
 
     def close_sink(self, live: LiveOutput) -> None:
         """No lock: nobody hands anything over to it any more."""
@@ -128,9 +132,9 @@ class Queries(Scheduled):
             )
             wrapped.__cause__ = error
             error = wrapped
-        self._fail_queries([live.output.name], error, now)
+        self.fail_queries([live.output.name], error, now)
 
-    def _fail_queries(self, names: Sequence[str], error: BaseException, now: float) -> None:
+    def fail_queries(self, names: Sequence[str], error: BaseException, now: float) -> None:
         """Stop these queries with their error; boxes that no other query needs stop too."""
         self.failed = True
         for live in self.outputs:
@@ -171,7 +175,14 @@ class Queries(Scheduled):
             for reason, count in box.gate.dropped.items()
             if count.load()
         }
-        report_shed(self.network, [live.report for live in self.outputs], dropped)
+        report_shed(
+            self.network,
+            self.catalog.boxes,
+            {live.output.name: live.report for live in self._queries},
+            dropped,
+            {box.box.name: box.held for box in self.boxes if not box.removed},
+            {live.output.name: live.inbox.rows for live in self._queries},
+        )
         return Report(
             engine=engine,
             policy=self.policy.name,

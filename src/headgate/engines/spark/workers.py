@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headgate.checkpoint.position import Data
+from headgate.connectors import folder
 from headgate.engines.realtime import Crew
 from headgate.engines.spark import sinks
 from headgate.engines.spark.cursors import Step
@@ -17,7 +20,7 @@ from headgate.engines.spark.session import first_line
 from headgate.engines.spark.task import keep_for_later
 from headgate.errors import BadRow, HeadgateError, RunError
 from headgate.graph.packet import Marker
-from headgate.scheduling.interface import Call
+from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 if TYPE_CHECKING:
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
 
 
 class Workers(Crew):
-    """The threads of a run; they die with the program, since a job may hang."""
+    """The threads of a run."""
 
     def __init__(self, run: _Run, count: int, one_semaphore: bool) -> None:
-        super().__init__(run, count, daemon=True, one_semaphore=one_semaphore)
+        super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
+        self._repeats: deque[tuple[Step, Data]] = deque()
+        """Announced steps that a query which was restarted has to repeat first, with their announcements."""
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
@@ -52,38 +57,65 @@ class Workers(Crew):
                 begin = time.perf_counter()
                 now = run.now()
                 runtime.refresh(now)
-                self._plans[worker] = None
-                runtime.idle(worker, now, overhead)
-                plan, overhead = self._plans[worker], 0.0
-                if plan is not None:
-                    step = runtime.begin(worker, plan, now)
+                self._plans[worker] = plan = intent = None
+                step: Step | None
+                if self._repeats:
+                    step, intent = self._repeats.popleft()
                 else:
-                    step = runtime.drain_outlets(worker, now) if runtime.outlets_wait else None
+                    runtime.idle(worker, now, overhead)
+                    plan, overhead = self._plans[worker], 0.0
+                    step = self._step_of(worker, plan, now)
                 if step is None:
                     self._asleep.add(worker)
                 else:
                     runtime.spent("plan", time.perf_counter() - begin)
             if step is not None:
-                overhead = self._perform(worker, step)
+                overhead = self._perform(worker, step, intent)
                 continue
             self.sleep(worker, timeout=None if plan is None else 0.05)
             with run.lock:
                 self._asleep.discard(worker)
 
-    def repeat(self, intents: Sequence[dict[str, Any]]) -> None:
-        """First of all, what an earlier run announced: results of it may have been seen."""
-        for intent in intents:
-            with self._run.lock:
-                step = self._run.runtime.repeat(intent, self._run.now())
-            if step is not None:
-                self._perform(0, step)
+    def _step_of(self, worker: int, plan: Plan | None, now: float) -> Step | None:
+        """Lock held: a plan as a step; without one, outlets may still have something to hand over."""
+        runtime = self._run.runtime
+        if plan is not None:
+            return runtime.begin(worker, plan, now)
+        return runtime.drain_outlets(worker, now) if runtime.outlets_wait else None
 
-    def _perform(self, worker: int, step: Step) -> float:
-        """Run a step and commit it; returns the seconds that went beside the boxes' own."""
+    def repeat(self, intents: Sequence[Data]) -> None:
+        """First of all, what an earlier run announced: results of it may have been seen.
+
+        If a query of it fails now, the others still need the very ranges that were announced, so it is
+        repeated without that query.  Each round commits something or stops a query.
+        """
+        for intent in intents:
+            for _ in range(1 + len(self._run.nodes.outlets)):
+                with self._run.lock:
+                    step = self._run.runtime.repeat(intent, self._run.now())
+                if step is None or self._run.stopping:
+                    break
+                self._perform(0, step, intent)
+
+    def repeat_soon(self, query: str) -> None:
+        """Lock held: a query that was stopped goes on; what was announced of it comes first, as announced."""
+        run = self._run
+        for intent in list(run.log.intents.values()):
+            step = run.runtime.repeat(intent, run.now(), frozenset([query]))
+            if step is not None:
+                self._repeats.append((step, intent))
+                if self._asleep:
+                    self.wake(min(self._asleep))
+
+    def _perform(self, worker: int, step: Step, intent: Data | None = None) -> float:
+        """Run a step and commit it; returns the seconds that went beside the boxes' own.
+
+        ``intent``: what it repeats.
+        """
         begin = time.perf_counter()
         results = self._try(worker, step)
         if isinstance(results, BaseException):
-            self._without_culprit(worker, step, results)
+            self._without_culprit(worker, step, results, intent)
             return 0.0
         errors = _errors(results)
         if errors:
@@ -151,7 +183,7 @@ class Workers(Crew):
         }
         parts = {place: found for place, found in parts.items() if found}
         visible = [place for place in parts if run.outlets[place].visible]
-        if visible and run.storage.durable:
+        if visible and run.storage.durable and step.number not in run.log.intents:
             with run.lock:
                 run.log_record(runtime.intent(step))
         failed: dict[int, HeadgateError] = {}
@@ -160,8 +192,12 @@ class Workers(Crew):
                 run.outlets[place].hand_over(parts[place], step.number)
             except Exception as error:
                 failed[place] = sinks.wrapped(run.nodes.all[place].name, error)
+        # What a sink did not take comes again, and is kept then.
         record["files"] = [
-            pair for place, found in parts.items() for pair in run.outlets[place].files(found, step.number)
+            pair
+            for place, found in parts.items()
+            if place not in failed
+            for pair in run.outlets[place].files(found, step.number)
         ]
         for place, found in parts.items():
             if place not in failed:
@@ -171,7 +207,7 @@ class Workers(Crew):
                 self._hold_back(step, place, record, parts[place])
             number = run.log_record(record)
             run.committed(record)
-        sinks.publish(record["files"])
+        folder.publish(record["files"], durable=run.storage.durable)
         now = time.time()
         with run.lock:
             run.log.published(number)
@@ -225,7 +261,9 @@ class Workers(Crew):
                     if query not in run.position.failed:
                         run.stop_query(query, error)
 
-    def _without_culprit(self, worker: int, step: Step, error: BaseException) -> None:
+    def _without_culprit(
+        self, worker: int, step: Step, error: BaseException, intent: Data | None = None
+    ) -> None:
         """A step died and nobody knows why: try its queries in halves until it is known whose fault it is."""
         run = self._run
         with run.lock:
@@ -236,7 +274,7 @@ class Workers(Crew):
             run.fail_source(error.place, error.why)
             return
         queries = sorted({q for place in step.members for q in run.nodes.all[place].queries})
-        guilty = self._bisect(worker, queries, error)
+        guilty = self._bisect(worker, queries, error, intent)
         if len(guilty) == len(queries) and len(run.nodes.outlets) == len(queries):
             raise RunError(
                 f"Spark could not run step {step.number}, nor any part of it: {first_line(error)}. Nothing "
@@ -245,17 +283,17 @@ class Workers(Crew):
         for query, why in guilty.items():
             run.stop_query(query, RunError(f"Query '{query}' made its Spark job fail: {first_line(why)}"))
 
-    def _bisect(self, worker: int, queries: list[str], error: BaseException) -> dict[str, BaseException]:
+    def _bisect(
+        self, worker: int, queries: list[str], error: BaseException, intent: Data | None
+    ) -> dict[str, BaseException]:
         if len(queries) == 1:
             return {queries[0]: error}
         guilty: dict[str, BaseException] = {}
         middle = len(queries) // 2
         for half in (queries[:middle], queries[middle:]):
             only = frozenset(half)
-            boxes = [n.place for n in self._run.nodes.boxes if only.intersection(n.queries)]
             with self._run.lock:
-                plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
-                step = self._run.runtime.begin(worker, plan, self._run.now(), only)
+                step = self._part(worker, only, intent)
             if step is None:
                 continue
             results = self._try(worker, step)
@@ -264,12 +302,21 @@ class Workers(Crew):
             elif isinstance(results, BaseException):
                 with self._run.lock:
                     self._abandon(step)
-                guilty |= self._bisect(worker, half, results)
+                guilty |= self._bisect(worker, half, results, intent)
             elif errors := _errors(results):
                 self._stop_queries(step, errors)
             else:
                 self._commit(step, results)
         return guilty
+
+    def _part(self, worker: int, only: frozenset[str], intent: Data | None) -> Step | None:
+        """Lock held: a step of some queries, of what waits or of what was announced."""
+        run = self._run
+        if intent is not None:
+            return run.runtime.repeat(intent, run.now(), only)
+        boxes = [n.place for n in run.nodes.boxes if only.intersection(n.queries)]
+        plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
+        return run.runtime.begin(worker, plan, run.now(), only)
 
 
 def _errors(results: Sequence[TaskResult]) -> dict[int, HeadgateError]:

@@ -11,8 +11,9 @@ from headgate.connectors.source import Wait
 from headgate.control.commands import handlers
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
-from headgate.engines.realtime import Attended
+from headgate.engines.realtime import Attended, terminated_like_interrupted
 from headgate.engines.threads.barrier import Meeting
+from headgate.engines.threads.ending import Ending
 from headgate.engines.threads.workers import Workers
 from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
@@ -56,7 +57,8 @@ class ThreadsRun(Attended):
         """Sources that the feeder cannot read for want of room."""
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
-        self._draining: dict[int, threading.Lock] = {}
+        self.doors: dict[int, threading.Lock] = {}
+        """By output, held by the thread that hands its results over."""
         self._removed: list[LiveOutput] = []
         """Outputs of queries that were removed, whose sinks are open."""
         self.workers = Workers(self, workers, policy.one_semaphore)
@@ -78,28 +80,31 @@ class ThreadsRun(Attended):
                 timer=time.perf_counter,
                 processor=time.thread_time,
             )
-        self._draining = {output.place: threading.Lock() for output in self.runtime.outputs}
+        self.doors = {output.place: threading.Lock() for output in self.runtime.outputs}
         self._sources = frozenset(range(len(network.sources)))
+        self._feeder = threading.Thread(
+            target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True
+        )
+        self._ending = Ending(
+            self, self.runtime, self._feeder, self.workers.under_way, self.doors, engine.grace
+        )
 
     # --- the run ------------------------------------------------------------------------------------
 
     def run(self, line: Line | None) -> Report:
-        self.runtime.open_sinks()
-        feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
-        try:
-            feeder.start()
-            self.workers.start()
-            with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
-                self.wait()
-        except KeyboardInterrupt:
-            pass  # a run that is stopped by hand still reports what it did
-        finally:
-            self.stop()
-            self.workers.join()
-            if feeder.ident is not None:
-                feeder.join()
-            seconds = self.clock.now()
-            self.runtime.close()
+        with terminated_like_interrupted():
+            try:
+                self.runtime.open_sinks()
+                self._feeder.start()
+                self.workers.start()
+                with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
+                    self.wait()
+                self._ending.hand_over()
+            except KeyboardInterrupt:
+                self.halted = True  # a run that is stopped by hand still reports what it did
+            finally:
+                self.stop()
+                seconds = self._ending.close()
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
@@ -150,16 +155,20 @@ class ThreadsRun(Attended):
         now = self.clock.now()
         if outputs:
             for live in self.runtime.add_queries(outputs, now):
-                self._draining[live.place] = threading.Lock()
+                self.doors[live.place] = threading.Lock()
         self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
         self.made_room(urgent=True)
 
     def aside(self) -> None:
         """Close the sinks of queries that were removed, once nobody hands anything over."""
-        while self._removed:
-            output = self._removed.pop()
-            with self._draining[output.place]:
-                self.runtime.close_sink(output)
+        for output in list(self._removed):
+            door = self.doors[output.place]
+            if door.acquire(blocking=False):  # else later: whoever waited here could not keep the time
+                try:
+                    self._removed.remove(output)
+                    self.runtime.close_sink(output)
+                finally:
+                    door.release()
 
     # --- feeding ------------------------------------------------------------------------------------
 
@@ -178,6 +187,8 @@ class ThreadsRun(Attended):
                     return
                 room = min([runtime.live.room(place) for place in self._sources - held], default=0)
             found, wait = self._poll(room, held)
+            if self.closed:
+                return
             if wait is not None:
                 with self.lock:
                     self.held = held
@@ -225,7 +236,7 @@ class ThreadsRun(Attended):
 
         A queue that has grown too long is waited for: that is back-pressure from a slow sink.
         """
-        runtime, door = self.runtime, self._draining[output.place]
+        runtime, door = self.runtime, self.doors[output.place]
         while True:
             if not door.acquire(blocking=output.inbox.rows >= output.inbox.capacity):
                 return
@@ -234,14 +245,18 @@ class ThreadsRun(Attended):
                     taken = output.take()
                     self.made_room()
                 for packet, times in taken:
+                    if self.halted:
+                        break  # only what a sink has begun with is waited for
                     try:
                         output.hand_over(packet, times, self.clock.now)
                     except Exception as error:
                         with self.lock:
+                            if self.closed:
+                                return
                             runtime.fail_output(output, error, self.clock.now())
                             self.made_room(urgent=True)
             finally:
                 door.release()
             with self.lock:
-                if output.failed or not output.waiting:
+                if output.failed or self.halted or not output.waiting:
                     return

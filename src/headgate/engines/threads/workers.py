@@ -25,6 +25,8 @@ class Workers(Crew):
     def __init__(self, run: ThreadsRun, count: int, one_semaphore: bool) -> None:
         super().__init__(run, count, one_semaphore=one_semaphore)
         self._run = run
+        self.under_way: dict[int, Work] = {}
+        """By worker, the call that it is in."""
 
     def _loop(self, worker: int) -> None:
         """Finish a call, begin the next, both in one visit to the scheduler; then hand over, and work.
@@ -41,6 +43,8 @@ class Workers(Crew):
             overhead.worker += asked - self._since[worker]  # a thread that is being started is no use yet
         while True:
             with run.lock:
+                if run.closed:
+                    return
                 entered, decided = now(), overhead.scheduler
                 waited = entered - asked
                 overhead.storage += handing
@@ -76,7 +80,11 @@ class Workers(Crew):
                 asked = self._meet(meeting, asked)
             elif work is not None:
                 work.overhead, work.begun = waited, asked
+                self.under_way[worker] = work
                 self._execute(work)
+                if run.closed:
+                    return  # too late: the run has ended without it
+                del self.under_way[worker]
                 asked = now()
             elif parked:
                 self.sleep(worker)
@@ -147,8 +155,10 @@ class Workers(Crew):
             runtime.calls.execute(work)
         work.ended = run.clock.now()
         for member in work.members.values():
-            while member.ticket != NO_TICKET and not runtime.calls.send(member):
+            while member.ticket != NO_TICKET and not run.closed and not runtime.calls.send(member):
                 time.sleep(RETRY)
+        if run.closed:
+            return
         work.sending = run.clock.now() - work.ended
         run.memory.recollect()
 
@@ -158,6 +168,8 @@ class Workers(Crew):
         runtime.calls.split(work)
         self._settle(work)
         for _ in runtime.calls.consume(work):
+            if run.closed:
+                return
             if work.live.sent:
                 self._settle(work)
             if run.stopping:
@@ -166,6 +178,8 @@ class Workers(Crew):
     def _settle(self, work: Work) -> None:
         run, overhead = self._run, self._run.runtime.overhead
         with run.lock:
+            if run.closed:
+                return
             decided = overhead.scheduler
             outputs = run.runtime.settle(work.live, work.worker, run.clock.now())
             run.made_room()
