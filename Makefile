@@ -18,6 +18,9 @@ $(STAMP)/venv: requirements.lock pyproject.toml scripts/setup
 java: ## Install Java 17 where there is none (Spark needs it)
 	@scripts/java
 
+# A mirror may not have the connector of this Spark yet; for tests and the demo an older one does.
+export HEADGATE_KAFKA_FALLBACK ?= 4.2.0,4.0.0
+
 kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tests and the demo
 	@$(RUN) -c 'from headgate.connectors.maven import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
 

@@ -195,8 +195,9 @@ def test_demo_shows_figures_and_answers(headgate: Run) -> None:
     assert "loose" in said
 
 
-def test_a_query_that_fails_is_told_beside_the_others(
-    headgate: Run, app_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", [["run", "--engine", "threads"], ["simulate"]])
+def test_a_query_that_fails_is_told_beside_the_others_and_by_the_exit_code(
+    mistake: Run, app_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     text = """
     import headgate as hg
@@ -208,10 +209,14 @@ def test_a_query_that_fails_is_told_beside_the_others(
     numbers.flat_map_rows(broken, schema=numbers.schema).to("bad", hg.to_list([]))
     numbers.to("good", hg.to_list([]))
     """
-    said = headgate("run", app_file(text)) + capsys.readouterr().err
-    assert "ok" in said
-    assert "failed" in said
-    assert "no such page" in " ".join(said.split())
+    said = mistake(*command, app_file(text))
+    assert "Query 'bad' failed" in said
+    assert "no such page" in said
+
+
+def test_the_help_of_run_tells_the_exit_codes(headgate: Run) -> None:
+    said = " ".join(headgate("run", "--help").replace("│", " ").split())
+    assert "1 if a query failed" in said
 
 
 # --- mistakes -------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import unicodedata
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.cli import main
 from headgate.control.socket import Control, ControlError, NotRunning
 from headgate.errors import HeadgateError, PipelineError, SourceError
 
@@ -75,6 +78,13 @@ def test_status_shows_every_query_and_why_one_failed(headgate: Run) -> None:
     assert "headgate restart 'abandoned'" in said
 
 
+def test_status_says_for_what_a_query_waits(headgate: Run) -> None:
+    waits = a_query("rows", state="waiting", waiting="source 'in' since 2026: no broker answers")
+    with Control("shop", {"status": lambda _: STATUS | {"queries": [waits]}}):
+        said = headgate("status")
+    assert "Query 'rows' waits for source 'in' since 2026: no broker answers" in said
+
+
 def test_status_without_failures_gives_no_advice(headgate: Run) -> None:
     with Control("shop", {"status": lambda _: STATUS | {"queries": [a_query("carts")]}}):
         assert "restart '" not in headgate("status", "--app", "shop")
@@ -88,6 +98,56 @@ def test_status_as_json_is_what_the_application_said(headgate: Run) -> None:
         said = json.loads(headgate("status", "--json"), parse_constant=strict)
     assert said["queries"][1]["error"] == STATUS["queries"][1]["error"]  # type: ignore[index]
     assert said["queries"][2]["p50"] is None
+
+
+NASTY = "\x1b]0;owned\x07\x1b[31m\x9b2J\r\u202e[red]\ud800"
+HARMLESS = r"\x1b]0;owned\x07\x1b[31m\x9b2J\r\u202e[red]\ud800"
+
+
+def no_controls(said: str) -> bool:
+    return not any(c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in said)
+
+
+def test_status_prints_nothing_raw(headgate: Run) -> None:
+    """A terminal obeys escape sequences, in whatever name or message they come."""
+    queries = [a_query("a" + NASTY, state="failed", error="why" + NASTY), a_query("b", state="s" + NASTY)]
+    status = STATUS | {
+        "app": "app" + NASTY,
+        "engine": "engine" + NASTY,
+        "policy": "policy" + NASTY,
+        "workers": "workers" + NASTY,
+        "step": "step" + NASTY,
+        "queries": queries,
+        "problems": ["problem" + NASTY],
+    }
+    with Control("shop", {"status": lambda _: status}):
+        said = headgate("status")
+        assert no_controls(headgate("status", "--json"))
+    assert no_controls(said)
+    flat = "".join(line.strip() for line in said.splitlines())
+    for name in ("app", "engine", "policy", "workers", "step", "why", "problem"):
+        assert name + HARMLESS in flat
+
+
+def test_other_commands_print_nothing_raw(
+    headgate: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wide: None
+) -> None:
+    def refuse(arguments: dict[str, Any]) -> dict[str, Any]:
+        raise PipelineError("no" + NASTY)
+
+    done = {"value": "v" + NASTY, "policy": "p" + NASTY, "workers": 2}
+    with Control("shop", {"restart": lambda _: {"query": "q" + NASTY}, "set": lambda _: done}):
+        for said in (headgate("restart", "q"), headgate("set", "policy", "x")):
+            assert HARMLESS in said
+            assert no_controls(said)
+    with Control("sh" + NASTY, {"status": refuse}), Control("other", {}):
+        for arguments in (["status"], ["status", "--app", "sh" + NASTY], ["status", "--app", "x" + NASTY]):
+            monkeypatch.setattr(sys, "argv", ["headgate", *arguments])
+            with pytest.raises(SystemExit):
+                main()
+            said = capsys.readouterr().err
+            assert HARMLESS in said
+            assert no_controls(said)
 
 
 def test_status_of_nothing_says_what_to_do(headgate: Run) -> None:
@@ -210,6 +270,86 @@ def test_a_question_that_has_no_answer_is_one_clear_line(
     for part in parts:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+HARMFUL = [
+    "SELECT * FROM parquet.`{other}`",
+    "SELECT * FROM carts JOIN parquet.`{other}` USING (n)",
+    "SELECT * FROM carts WHERE n IN (SELECT n FROM parquet.`{other}`)",
+    "WITH x AS (SELECT * FROM parquet.`{other}`) SELECT * FROM x",
+    "SELECT * FROM text.`{secret}`",
+    "SELECT java_method('java.lang.System', 'getProperty', 'user.home')",
+    "SELECT `reflect`('java.lang.System', 'getProperty', 'user.home')",
+    "SELECT try_reflect('java.lang.System', 'getProperty', 'user.home') FROM carts",
+    "SELECT 1 -- ,\r, java_method('java.lang.System', 'getProperty', 'user.home')",
+    "SELECT input_file_name() FROM carts",
+    "SELECT TRANSFORM(n) USING 'touch {new}' AS (x STRING) FROM carts",
+    "SELECT * FROM range(3)",
+    "SELECT * FROM IDENTIFIER('parquet.`{other}`')",
+    "SELECT spark_catalog.default.f(1)",
+    "CREATE OR REPLACE TEMPORARY VIEW carts AS SELECT 1 AS n",
+    "CREATE TABLE t USING parquet LOCATION '{new}' AS SELECT * FROM carts",
+    "INSERT OVERWRITE DIRECTORY '{new}' USING parquet SELECT * FROM carts",
+    "INSERT OVERWRITE TABLE parquet.`{carts}` SELECT * FROM carts",
+    "FROM carts INSERT OVERWRITE DIRECTORY '{new}' USING parquet SELECT n",
+    "WITH x AS (SELECT 1 AS n) INSERT INTO parquet.`{new}` SELECT * FROM x",
+    "SELECT * INTO t FROM carts",
+    "SELECT 1; SELECT 2",
+    "ADD JAR '{other}'",
+    "SET spark.sql.ansi.enabled=false",
+    "SHOW TABLES",
+    "EXPLAIN SELECT * FROM carts",
+    "CACHE TABLE carts",
+    "DROP VIEW carts",
+    "SELECT /*+ BROADCAST(carts) */ * FROM carts",
+    "",
+]
+
+
+def kept_files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("sql", HARMFUL)
+def test_only_one_select_over_kept_history_is_answered(
+    headgate: Run, checkpoint: Path, tmp_path: Path, spark: None, sql: str
+) -> None:
+    """A question runs as the person who asks, so it must not reach other files, programs or tables."""
+    other, secret = tmp_path / "other.parquet", tmp_path / "secret.txt"
+    pq.write_table(pa.table({"n": [42]}), other)
+    secret.write_text("secret")
+    names = {"other": other, "secret": secret, "new": tmp_path / "new", "carts": checkpoint / "history/carts"}
+    before = kept_files(tmp_path)
+    with pytest.raises(HeadgateError, match="one SELECT over kept histories"):
+        headgate("query", sql.format(**names), "--checkpoint", checkpoint)
+    with (
+        Control("shop", {"history": lambda _: outputs(checkpoint)}),
+        pytest.raises(HeadgateError, match="one SELECT over kept histories"),
+    ):
+        headgate("query", sql.format(**names), "--app", "shop")
+    assert kept_files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("WITH x AS (SELECT n FROM carts), y AS (SELECT n FROM x) SELECT max(n) AS v FROM y", 4),
+        ("SELECT count(*) FILTER (WHERE n > 1) AS v FROM CARTS", 3),
+        ("SELECT sum(n) AS v FROM (SELECT n FROM carts UNION ALL SELECT n FROM carts)", 20),
+        ("SELECT count(t) AS v FROM carts LATERAL VIEW explode(tags) e AS t -- a comment", 4),
+        ("SELECT max(date_format(at, 'EEEE ''of'' yyyy')) AS v FROM carts WHERE n = 1", "Monday of 2024"),
+        ("SELECT 'it''s ${env:HOME}' || \"!\" AS v /* a comment */", "it's ${env:HOME}!"),
+        ("SELECT element_at(transform(tags, x -> upper(x)), 1) AS v FROM carts WHERE n = 1", "A"),
+        ("SELECT CAST(sum(n) AS DECIMAL(10, 2)) + .5 AS v FROM carts", "10.50"),
+        ("SELECT max(r) AS v FROM (SELECT rank() OVER w AS r FROM carts WINDOW w AS (ORDER BY n))", 4),
+        ("SELECT count(*) AS v FROM carts WHERE EXISTS (SELECT 1 FROM `my/odd query` WHERE big = n)", 4),
+        ("SELECT c.n AS v FROM carts c WHERE c.n NOT IN (SELECT n FROM carts WHERE n <> 2)", 2),
+    ],
+)
+def test_all_of_select_is_there(
+    headgate: Run, checkpoint: Path, spark: None, sql: str, answer: int | str
+) -> None:
+    assert json.loads(headgate("query", sql, "--checkpoint", checkpoint, "--json")) == [{"v": answer}]
 
 
 def test_queries_that_sql_cannot_tell_apart_are_refused(headgate: Run, tmp_path: Path, spark: None) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from headgate.control.socket import ControlError, NotRunning, running
 from headgate.errors import HeadgateError
+from waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.usefixtures("sockets")
 Run = Callable[..., str]
@@ -41,20 +41,13 @@ def process(headgate: Run, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     start = [sys.executable, "-c", "from headgate.cli.main import main; main()", "run", str(file)]
     command = [*start, "--engine", "threads", "--until", "stopped"]
     made = subprocess.Popen([*command, "--workers", "2"], env={**os.environ}, stdout=subprocess.DEVNULL)
-    wait_for(lambda: "flowing" in running())
     try:
+        eventually(lambda: "flowing" in running(), "the application did not start", PATIENCE)
         yield made
         made.terminate()
-        assert made.wait(120) == 0
+        assert made.wait(PATIENCE) == 0
     finally:
         made.kill()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def status(headgate: Run) -> dict[str, Any]:
@@ -72,13 +65,13 @@ def test_everything_can_be_set_while_it_runs(
     more.write_text(MORE.replace("OUT", repr(str(out))))
     assert "Added third" in headgate("set", "add", more)
     assert "Removed odd" in headgate("set", "remove", "odd")
-    wait_for(lambda: {q["name"]: q["tuples_out"] for q in status(headgate)["queries"]}["third"] > 0)
+    eventually(lambda: {q["name"]: q["tuples_out"] for q in status(headgate)["queries"]}["third"] > 0)
     now = status(headgate)
     assert (now["policy"], now["workers"], now["problems"]) == ("fcfs", 4, [])
     states = {query["name"]: query["state"] for query in now["queries"]}
     assert states == {"even": "running", "odd": "removed", "third": "running"}
     given = {query["name"]: query["tuples_out"] for query in now["queries"]}
-    wait_for(lambda: status(headgate)["queries"][0]["tuples_out"] > given["even"])
+    eventually(lambda: status(headgate)["queries"][0]["tuples_out"] > given["even"])
     assert status(headgate)["queries"][1]["tuples_out"] == given["odd"]
 
 
@@ -88,7 +81,10 @@ def test_mistakes_are_told_and_change_nothing(headgate: Run, process: subprocess
         ("period", "50ms", "Policy 'lp' has no period to set; these have: chain, fcfs"),
         ("period", "50 parsecs", "'parsecs' in '50 parsecs' is not a unit of time"),
         ("workers", "0", "workers=0: it must be a whole number of at least 1"),
-        ("workers", "many", "workers many: it must be a whole number of at least 1"),
+        ("workers", "99999999", "workers=99999999: there can be at most 1,024"),
+        ("workers", "9" * 5000, "workers: it must be a whole number from 1 to 1,024"),
+        ("batch", "9" * 5000, "batch: it must be a whole number from 1 to 1,000,000,000"),
+        ("workers", "many", "workers many: it must be a whole number from 1 to 1,024"),
         ("remove", "ever", "There is no query 'ever' that runs. Did you mean 'even'"),
         ("add", "nowhere.py", "There is no file"),
         ("polici", "qos", "'polici' cannot be set. Did you mean 'policy'"),

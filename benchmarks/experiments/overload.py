@@ -170,7 +170,7 @@ def case(strategy: str, rate: float, overload: float, calm: float) -> Case:
 
 
 def _utility(queries: list[QueryReport]) -> float:
-    return sum(q.utility for q in queries) / max(sum(q.tuples_out for q in queries), 1)
+    return sum(q.worth for q in queries) / max(sum(q.tuples_out for q in queries), 1)
 
 
 def _kept(queries: list[QueryReport]) -> float:

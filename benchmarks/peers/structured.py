@@ -21,7 +21,7 @@ from pyspark.sql.window import Window
 
 from benchmarks.workloads.many_queries import RESTS, cut
 from headgate.demo.small_queries import CLICK, RANDOM, Question
-from headgate.engines.spark.session import SETTINGS
+from headgate.engines.spark.session import LOCAL_SETTINGS
 from headgate.errors import HeadgateError
 
 Receive = Callable[[str, pa.RecordBatch], None]
@@ -38,7 +38,7 @@ def session(fair: bool = False, cores: int = 2) -> SparkSession:
         .appName("headgate-structured")
         .config("spark.scheduler.mode", "FAIR" if fair else "FIFO")
         # The same JVM on both sides of a comparison.
-        .config(JAVA_OPTIONS, SETTINGS[JAVA_OPTIONS])
+        .config(JAVA_OPTIONS, LOCAL_SETTINGS[JAVA_OPTIONS])
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")

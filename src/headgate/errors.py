@@ -7,6 +7,7 @@ what to do.  Mistakes in a pipeline are raised by the stream method that makes t
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -68,6 +69,14 @@ class RunError(HeadgateError):
     """Every query of a run failed."""
 
 
+class ControlError(HeadgateError):
+    """A command that no running application could take, or that one refused."""
+
+
+class NotRunning(ControlError):
+    """There is no such application to talk to."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the closest known name, or nothing."""
     match = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
@@ -75,3 +84,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return ""
     original = next(k for k in known if k.lower() == match[0])
     return f" Did you mean '{original}'?"
+
+
+_OBEYED = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Kinds of characters that a terminal obeys or cannot show: controls, surrogates, line separators."""
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that turn the direction of what follows, so that it reads as something else."""
+
+
+def printable(text: object) -> str:
+    r"""A text from outside that a terminal can show: ``\x1b`` is written out, not obeyed.
+
+    Whatever a program, a file or a stream says can hold sequences that move the cursor or rename the window.
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(map(_spelled, text))
+
+
+def _spelled(character: str) -> str:
+    if character in "\n\t" or not (unicodedata.category(character) in _OBEYED or character in _DIRECTIONS):
+        return character
+    return repr(character)[1:-1] if ord(character) < 0x100 else f"\\u{ord(character):04x}"

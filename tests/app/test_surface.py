@@ -7,6 +7,7 @@ from typing import Any
 
 import headgate as hg
 from headgate import testing
+from waiting import Held
 
 START = datetime(2024, 1, 1)
 
@@ -195,7 +196,7 @@ def test_to_function_gets_the_query_and_batches_in_order(engine: hg.Engine) -> N
 
 def test_progress_is_shown_while_a_run_goes_on() -> None:
     app, reports = hg.App("progress"), []
-    app.source("rate", hg.from_rate(1000, limit=900)).filter("value >= 0").to("q", hg.to_list([]))
+    app.source("rate", Held(1000, 900, 1, lambda: reports)).filter("value >= 0").to("q", hg.to_list([]))
     app.run("threads", progress=reports.append)
     assert reports
     assert all(report.queries["q"].error is None for report in reports)

@@ -13,10 +13,12 @@ import headgate as hg
 from headgate import testing
 from headgate.connectors.source import Wait
 from headgate.errors import PipelineError
+from headgate.graph.operators import universal
 from headgate.runtime import network as live_network
 from headgate.runtime.core import Runtime
 from headgate.scheduling.interface import Call
 from headgate.scheduling.trains import Count
+from waiting import SOON, eventually
 
 SCHEMES = ["hybrid", "partitioned", "shared"]
 ROWS = [{"a": i, "k": (i * 37) % 11} for i in range(3000)]
@@ -45,8 +47,16 @@ def counts(engine: hg.Engine, cost: float = 1e-4, ranges: list[int] | None = Non
 def test_workers_share_a_keyed_box_and_answers_are_those_of_one(
     scheme: str, ranges: list[int] | None
 ) -> None:
+    inside: set[int] = set()
+
+    def together(seconds: float) -> None:
+        """In place of being busy: nobody goes on before a second worker is in the box."""
+        inside.add(threading.get_ident())
+        eventually(lambda: len(inside) > 1, "no second worker came into the box")
+
     engine = hg.Threads(workers=3, packet_rows=100, partitioning=scheme, buckets=8, split=True)
-    found, report = counts(engine, ranges=ranges)
+    with mock.patch.object(universal, "busy", together):
+        found, report = counts(engine, ranges=ranges)
     assert found == counted(ROWS)
     calls = [call for call in report.trace if call.box == "dear"]
     assert len({call.worker for call in calls}) > 1
@@ -152,7 +162,7 @@ def test_results_that_overtake_one_wait_for_it(reorder: str) -> None:
 
     def held(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.column("a")[0].as_py() == 0:
-            assert enough.wait(30)
+            assert enough.wait(SOON)
         else:
             done[0] += 1
             if done[0] == 3 - (reorder == "nonblocking"):

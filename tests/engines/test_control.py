@@ -147,6 +147,40 @@ def test_a_line_without_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch
         assert "error" in said(open_one.path, b"x" * 200)
 
 
+@pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}"), (b"[", b"")])
+def test_a_deeply_nested_message_gets_an_answer(brackets: tuple[bytes, bytes]) -> None:
+    opening, closing = brackets
+    deep = opening * 100_000 + b"1" + closing * 100_000
+    with Control("shop", {"echo": echo}) as open_one:
+        assert "one line of JSON" in said(open_one.path, deep + b"\n")["error"]
+        hidden = b'{"command": "echo", "arguments": {"a": ' + deep + b"}}\n"
+        assert "one line of JSON" in said(open_one.path, hidden)["error"]
+        assert call("shop", "echo") == {"got": {}}
+
+
+def test_a_message_that_is_too_long_is_answered_with_the_limit() -> None:
+    """Also while the sender is still sending: the answer is not lost with the rest of the message."""
+    with Control("shop", {"echo": echo}) as open_one:
+        long = b'{"command": "echo", "arguments": {"a": "' + b"x" * (8 << 20) + b'"}}\n'
+        assert "longer than 1,048,576 bytes" in said(open_one.path, long)["error"]
+        with pytest.raises(ControlError, match="longer than 1,048,576 bytes"):
+            call("shop", "echo", a="x" * (8 << 20))
+        assert call("shop", "echo") == {"got": {}}
+
+
+def test_a_deeply_nested_answer_is_an_error_of_the_application() -> None:
+    def deep(arguments: dict[str, Any]) -> dict[str, Any]:
+        made: list[Any] = []
+        for _ in range(100_000):
+            made = [made]
+        return {"deep": made}
+
+    with Control("shop", {"deep": deep, "echo": echo}):
+        with pytest.raises(ControlError, match="'deep' failed: RecursionError"):
+            call("shop", "deep")
+        assert call("shop", "echo") == {"got": {}}
+
+
 def test_one_who_connects_and_says_nothing_keeps_nobody_waiting() -> None:
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with Control("shop", {"echo": echo}) as open_one, silent:
@@ -277,8 +311,66 @@ def test_others_cannot_use_the_socket(monkeypatch: pytest.MonkeyPatch, folder: P
 
 def test_a_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
     folder.chmod(0o777)
-    with pytest.raises(ControlError, match="Others can write"):
+    with pytest.raises(ControlError, match="others can write"):
         Control("shop", {}).open()
+
+
+def test_a_command_does_not_trust_a_folder_that_others_can_write_to(folder: Path) -> None:
+    with Control("shop", {"echo": echo}):
+        folder.chmod(0o770)
+        for ask in (lambda: call("shop", "echo"), lambda: call(None, "echo"), running):
+            with pytest.raises(ControlError, match="mode 0770: others can write to it"):
+                ask()
+        folder.chmod(0o700)
+        assert call("shop", "echo") == {"got": {}}
+
+
+def test_a_command_does_not_trust_the_folder_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Control("shop", {"echo": echo}):
+        me = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+        for ask in (lambda: call("shop", "echo"), lambda: call(None, "echo"), running):
+            with pytest.raises(ControlError, match=rf"belongs to .*\b{me}\b"):
+                ask()
+
+
+def test_a_command_does_not_trust_the_socket_of_another_user(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """In a folder of one's own, as when an administrator has moved it there."""
+    me, lstat = os.geteuid(), os.lstat
+
+    def foreign(path: Any, **options: Any) -> Any:
+        found = lstat(path, **options)
+        if not str(path).endswith(".sock"):
+            return found
+        return os.stat_result([*found[:4], me + 1, *found[5:]])
+
+    with Control("shop", {"echo": echo}):
+        monkeypatch.setattr(os, "lstat", foreign)
+        with pytest.raises(ControlError, match=rf"socket .*shop.sock belongs to .*\b{me + 1}\b"):
+            call("shop", "echo")
+        monkeypatch.undo()
+    with pytest.raises(ControlError):
+        call("shop", "echo")
+
+
+def test_a_command_does_not_follow_a_link_to_a_socket(folder: Path) -> None:
+    with Control("shop", {"echo": echo}):
+        (folder / "other.sock").symlink_to(socket_path("shop"))
+        with pytest.raises(ControlError, match="is not a socket"):
+            call("other", "echo")
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the kernel does not tell who is connected")
+def test_who_is_at_the_other_end_is_asked_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the files' owners were when they were looked at."""
+    with Control("shop", {"echo": echo}) as open_one:
+        me = os.geteuid()
+        monkeypatch.setattr(control, "peer", lambda connection: me + 1)
+        with pytest.raises(ControlError, match=rf"answered by .*\b{me + 1}\b"):
+            call("shop", "echo")
+        assert "another user" in said(open_one.path, b'{"command": "echo"}\n')["error"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -324,8 +416,16 @@ def test_of_several_one_must_be_named() -> None:
 
 
 def test_an_application_that_does_not_answer_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "PATIENCE", 0.05)
-    release = threading.Event()
+    """The caller waits as long as it says; here that is shortened for it, and not for the application."""
+    release, waits = threading.Event(), []
+    real = socket.socket.settimeout
+
+    def shorter(self: socket.socket, seconds: float | None) -> None:
+        caller = threading.current_thread() is threading.main_thread()
+        waits.extend([seconds] if caller else [])
+        real(self, 0.05 if caller else seconds)
+
+    monkeypatch.setattr(socket.socket, "settimeout", shorter)
 
     def never(arguments: dict[str, Any]) -> dict[str, Any]:
         release.wait()
@@ -334,4 +434,5 @@ def test_an_application_that_does_not_answer_is_told_of(monkeypatch: pytest.Monk
     with Control("shop", {"never": never}):
         with pytest.raises(ControlError, match="'shop' did not answer 'never' within"):
             call("shop", "never")
+        assert waits == [control.PATIENCE]
         release.set()

@@ -11,8 +11,7 @@ import pytest
 
 from headgate.engines.threads.barrier import Meeting
 from headgate.scheduling.interface import Phase
-
-PATIENCE = 30.0
+from waiting import SOON
 
 
 def together(works: list[Callable[[], None]]) -> list[BaseException]:
@@ -29,7 +28,7 @@ def together(works: list[Callable[[], None]]) -> list[BaseException]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(SOON)
         assert not thread.is_alive(), "somebody still waits"
     return raised
 
@@ -77,7 +76,7 @@ def test_every_slice_is_done_once_and_no_phase_begins_before_the_last_is_over(se
 
 def test_slices_of_a_phase_are_done_at_the_same_time() -> None:
     """Each waits for the other, so one worker alone could never do both."""
-    both = threading.Barrier(2, timeout=PATIENCE)
+    both = threading.Barrier(2, timeout=SOON)
 
     def piece() -> int:
         both.wait()
@@ -106,7 +105,7 @@ def test_an_error_of_our_own_leaves_nobody_waiting() -> None:
     begun = threading.Event()
 
     def fail() -> int:
-        begun.wait(PATIENCE)
+        begun.wait(SOON)
         raise RuntimeError("broken")
 
     def second() -> int:
@@ -127,7 +126,7 @@ def test_nobody_waits_for_a_meeting_that_was_dissolved() -> None:
 
     def long() -> int:
         inside.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(SOON)
         done.append("first")
         return 1
 
@@ -138,13 +137,13 @@ def test_nobody_waits_for_a_meeting_that_was_dissolved() -> None:
     meeting = Meeting([Phase("first", (long,)), Phase("second", (second,))], lambda: done.append("adopted"))
 
     def other() -> None:
-        assert inside.wait(PATIENCE)
+        assert inside.wait(SOON)
         meeting.join()
         done.append("back")
         go_on.set()
 
     def dissolves() -> None:
-        assert inside.wait(PATIENCE)
+        assert inside.wait(SOON)
         meeting.dissolve()
 
     assert together([meeting.join, other, dissolves]) == []

@@ -27,8 +27,6 @@ from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
 
-pytestmark = pytest.mark.timeout(120)
-
 SCHEMA = pa.schema(
     [
         ("k", pa.int64()),

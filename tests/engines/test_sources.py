@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from headgate.connectors.batches import from_batches
 from headgate.connectors.files import from_files
 from headgate.connectors.rate import from_rate
+from headgate.connectors.refused import split_refused
 from headgate.connectors.source import Chunk, Reader, Wait
 from headgate.errors import HeadgateError, SourceError
 
@@ -316,9 +318,11 @@ def test_csv_and_json_that_break_the_schema_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"empty\.csv' is an empty csv"):
         from_files(tmp_path / "empty.csv")
     (tmp_path / "x.json").write_text('{"a": "text"}\n')
-    reader = from_files(tmp_path / "x.json", schema=schema).open()
-    with pytest.raises(SourceError, match=r"x\.json': column 'a' should be int64.*string"):
-        reader.poll(0.0, 10)
+    chunk = from_files(tmp_path / "x.json", schema=schema).open().poll(0.0, 10)
+    assert isinstance(chunk, Chunk)
+    [(_, reason, row)] = split_refused(chunk.batch)[2]
+    assert re.search(r"x\.json', line 1: .*column 'a' should be int64.*string", reason)
+    assert json.loads(row) == {"file": str(tmp_path / "x.json"), "line": 1, "text": '{"a": "text"}'}
     with pytest.raises(SourceError, match=r"x\.json' has no column 'c'"):
         from_files(tmp_path / "x.json", schema=pa.schema([("c", pa.int64())]))
     (tmp_path / "bad.json").write_text('{"a": 1\n')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -141,3 +143,43 @@ def test_a_lookup_that_cannot_work_is_refused(table: Any, options: dict[str, Any
     assert isinstance(error.value, PipelineError)
     for word in words:
         assert word in str(error.value)
+
+
+class Gated:
+    """A table whose reads end when the test says so; a later read finds a later version."""
+
+    def __init__(self, reads: int) -> None:
+        self._begun = 0
+        self.began = [threading.Event() for _ in range(reads)]
+        self.may_end = [threading.Event() for _ in range(reads)]
+
+    def __call__(self) -> pa.Table:
+        number, self._begun = self._begun, self._begun + 1
+        if number:  # the first is read where the pipeline is built
+            self.began[number].set()
+            assert self.may_end[number].wait(60)
+        return pa.table({"item": [1], "name": [f"v{number}"]})
+
+
+@pytest.mark.parametrize("ends", list(permutations((1, 2, 3))))
+def test_of_reads_under_way_at_once_the_newest_stays(ends: tuple[int, ...]) -> None:
+    """Three workers find the table too old and read it again; they end in every order."""
+    load = Gated(4)
+    operator = Lookup(SCHEMA, load, "item", refresh=10)
+    assert names(operator, packet([1], arrivals=0.0)) == ["v0"]
+    met: dict[int, list[str | None]] = {}
+
+    def work(number: int) -> None:
+        met[number] = names(operator, packet([1], arrivals=10.0 + number))
+
+    workers = {number: threading.Thread(target=work, args=(number,), daemon=True) for number in (1, 2, 3)}
+    for number, worker in workers.items():
+        worker.start()
+        assert load.began[number].wait(60)
+    newest = 0
+    for number in ends:
+        load.may_end[number].set()
+        workers[number].join(60)
+        newest = max(newest, number)
+        assert met[number] == [f"v{newest}"], "never an older table than one that is there"
+        assert names(operator, packet([1], arrivals=10.0)) == [f"v{newest}"]

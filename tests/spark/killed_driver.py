@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 import headgate as hg
 from headgate.checkpoint import log, storage
-from headgate.engines.spark import engine, jobs, planner, sinks
+from headgate.connectors import folder as folders
+from headgate.engines.spark import engine, jobs, planner
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
@@ -34,7 +35,7 @@ POINTS = (
     "tasks answered",
     "before record",
     "after record",
-    "between renames",
+    "between names",
     "after publish",
     "before snapshot",
     "after snapshot",
@@ -138,8 +139,8 @@ class Killer:
         self.wrap(storage.Storage, "remove", None, lambda *_: "file removed")
         self.wrap(storage.Storage, "replace", None, lambda *_: "order written")
         self.wrap(jobs.Jobs, "run", None, lambda *_: "tasks answered")
-        self.wrap(sinks.os, "rename", None, lambda *_: "between renames")
-        self.wrap(sinks, "publish", None, lambda files: "after publish" if files else "nothing published")
+        self.wrap(folders, "give_name", None, lambda *_: "between names")
+        self.wrap(folders, "publish", None, lambda files: "after publish" if files else "nothing published")
 
 
 def main(folder: Path, plan: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from headgate.demo.processes import Installation, Server, ServerError, free_port
 __all__ = ["Broker", "Cluster", "ConnectServer", "drive"]
 
 HOST = "127.0.0.1"
-START_SECONDS = 90
+START_SECONDS = 180
 DRIVE_SECONDS = 240
 LOCAL = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
 """Drivers and workers use this Python, and nobody asks for this machine's name."""

@@ -56,7 +56,7 @@ if where != "threads":
             yield pa.RecordBatch.from_pydict({"python": [sys.executable], "package": [found]})
     told = session.range(0, 1, 1, 1).mapInArrow(python, "python string, package string").collect()[0]
     page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/jobs"
-    jobs = json.load(urllib.request.urlopen(page, timeout=20))
+    jobs = json.load(urllib.request.urlopen(page, timeout=60))
     print(json.dumps({
         "master": context.master, "python": told["python"], "package": told["package"],
         "jobs": [job.get("description", "") for job in jobs],

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ import pytest
 from killed_driver import POINTS, SCHEMA, rows, shop
 from servers import LOCAL, Broker, Cluster
 
+from waiting import PATIENCE, eventually
+
 pytestmark = pytest.mark.xdist_group("servers")
 DRIVER = Path(__file__).with_name("killed_driver.py")
-PATIENCE = 120.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -51,7 +53,7 @@ def undisturbed(folder: Path) -> dict[str, list[dict[str, Any]]]:
 class Driver:
     """The driver in a session of its own, with the Java and the Python workers that it starts."""
 
-    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, plan: dict[str, Any], environment: dict[str, str] | None = None) -> None:
         self.folder = folder
         with (folder / "said").open("ab") as said:
             self.process = subprocess.Popen(
@@ -59,7 +61,7 @@ class Driver:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                env={**os.environ, **LOCAL},
+                env={**os.environ, **LOCAL, **(environment or {})},
                 start_new_session=True,
             )
 
@@ -73,10 +75,8 @@ class Driver:
         return max(found, default=-1)
 
     def wait_for_records(self, count: int) -> None:
-        before, deadline = self.records(), time.monotonic() + PATIENCE
-        while self.records() < before + count and self.process.poll() is None:
-            assert time.monotonic() < deadline, self.last_words()
-            time.sleep(0.002)
+        before = self.records()
+        self._until(lambda: self.records() >= before + count)
 
     def wait_for_step(self) -> None:
         """Until the work order of another step has been given out: its tasks are about to run."""
@@ -85,10 +85,15 @@ class Driver:
         def newest() -> int:
             return max((path.stat().st_mtime_ns for path in orders.glob("[0-9]")), default=0)
 
-        before, deadline = newest(), time.monotonic() + PATIENCE
-        while newest() == before and self.process.poll() is None:
-            assert time.monotonic() < deadline, self.last_words()
-            time.sleep(0.002)
+        before = newest()
+        self._until(lambda: newest() != before)
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        """Until something has happened, or the driver has ended."""
+        try:
+            eventually(lambda: condition() or self.process.poll() is not None, patience=PATIENCE)
+        except AssertionError:
+            raise AssertionError(self.last_words()) from None
 
     def kill(self) -> None:
         """End the whole session at once; Spark puts its Python workers into a group of their own."""
@@ -264,11 +269,11 @@ def test_a_broker_that_is_restarted_does_not_end_the_run(tmp_path: Path) -> None
             )
         try:
             for part in (1, 2):
-                deadline = time.monotonic() + PATIENCE
-                while len(written()) < 500 * part:
-                    assert driver.poll() is None, (tmp_path / "said").read_text()[-4000:]
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+                eventually(
+                    lambda part=part: len(written()) >= 500 * part or driver.poll() is not None,
+                    patience=PATIENCE,
+                )
+                assert driver.poll() is None, (tmp_path / "said").read_text()[-4000:]
                 broker.kill()
                 broker.start()
                 broker.produce("rows", records(500 * part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
+from headgate.engines.spark import engine as spark_engine
 from headgate.errors import RunError
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 BATCH = 40
@@ -49,7 +52,7 @@ def run(app: hg.App, checkpoint: Path, found: dict[str, list[Any]], rows: dict[s
             raise Enough
 
     with pytest.raises(Enough):
-        app.run(hg.Spark(checkpoint=checkpoint), until=60, progress=check)
+        app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE, progress=check)
     return boxes
 
 
@@ -95,4 +98,79 @@ def test_a_serial_that_the_application_does_not_have_is_refused(tmp_path: Path) 
     run(build(folder, found, {"first": "earliest"}), checkpoint, found, {"first": BATCH // 2})
     app = build(folder, found, {"first": "earliest", "late": 1_000})
     with pytest.raises(RunError, match=r"query 'late' is to start with tuple 1000.*from 0 to 40"):
-        app.run(hg.Spark(checkpoint=checkpoint), until=60)
+        app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE)
+
+
+def numbers(folder: Path, format: str, number: int) -> None:
+    first = number * BATCH
+    rows = [{"x": x, "k": x % 3} for x in range(first, first + BATCH)]
+    if format == "parquet":
+        write(folder, number)
+    else:
+        (folder / f".{number}").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f".{number}").rename(folder / f"part-{number}.json")
+
+
+def follow(folder: Path, format: str, found: dict[str, list[Any]], starts: dict[str, Any]) -> hg.App:
+    app = hg.App("joining")
+    schema = pa.schema([("x", pa.int64()), ("k", pa.int64())])
+    rows = app.source("rows", hg.from_files(folder, format=format, schema=schema, follow=True))
+    for query, start in starts.items():
+        rows.filter("x % 2 = 0", name=f"even-{query}").to(
+            query, hg.to_list(found.setdefault(query, [])), start=start
+        )
+    return app
+
+
+def test_earliest_is_the_first_row_of_all_files_that_are_still_there(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    found: dict[str, list[Any]] = {}
+    for number in range(3):
+        numbers(folder, "parquet", number)
+        rows = {"first": (number + 1) * BATCH // 2}
+        run(follow(folder, "parquet", found, {"first": "earliest"}), checkpoint, found, rows)
+    app = follow(folder, "parquet", found, {"first": "earliest", "late": "earliest", "now": "now"})
+    seen: dict[str, int] = {}
+
+    def check(report: hg.Report) -> None:
+        seen.update({name: query.tuples_in for name, query in report.queries.items()})
+        if len(found["late"]) >= 3 * BATCH // 2:
+            raise Enough
+
+    with pytest.raises(Enough):
+        app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE, progress=check)
+    assert [row["x"] for row in found["late"]] == list(range(0, 3 * BATCH, 2))
+    assert seen == {"first": 0, "late": 3 * BATCH, "now": 0}
+
+    (folder / "part-0.parquet").unlink()
+    app = follow(folder, "parquet", found, {"first": "earliest", "later": "earliest"})
+    words = rf"query 'later'.*{BATCH} of the {3 * BATCH} tuples of source 'rows' are gone.*from {BATCH} on"
+    with pytest.raises(RunError, match=words):
+        app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE)
+
+
+def test_rows_that_are_gone_are_counted_and_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What every query has read is removed once in a while; here, as soon as can be."""
+    monkeypatch.setattr(spark_engine, "CLEAN_EVERY", 1)
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    found: dict[str, list[Any]] = {}
+    for number in range(3):
+        numbers(folder, "json", number)
+        rows = {"first": (number + 1) * BATCH // 2}
+        run(follow(folder, "json", found, {"first": "earliest"}), checkpoint, found, rows)
+    words = {
+        "earliest": rf"query 'late' is to start with the earliest tuple, but {2 * BATCH} of the {3 * BATCH} "
+        rf"tuples of source 'rows' are gone.*from {2 * BATCH} on.*start='now'",
+        5: rf"start with tuple 5.*from {2 * BATCH} to {3 * BATCH}",
+    }
+    for start, said in words.items():
+        app = follow(folder, "json", found, {"first": "earliest", "late": start})
+        with pytest.raises(RunError, match=said):
+            app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE)
+    app = follow(folder, "json", found, {"first": "earliest", "late": 2 * BATCH})
+    run(app, checkpoint, found, {"late": BATCH // 2})
+    assert [row["x"] for row in found["late"]] == list(range(2 * BATCH, 3 * BATCH, 2))

@@ -149,4 +149,4 @@ def _until(app: hg.App, engine: hg.Engine, found: list[Any], rows: int, ends: An
             raise Enough
 
     with pytest.raises(Enough):
-        ends(lambda: app.run(engine, until=100, workers=1, progress=check))
+        ends(lambda: app.run(engine, until=None, workers=1, progress=check))

@@ -20,6 +20,7 @@ from headgate.connectors.kafka_offsets import BrokerUnreachable
 from headgate.connectors.maven import PackageError, jars
 from headgate.demo.processes import Server, ServerError
 from headgate.errors import SourceError
+from waiting import PATIENCE, SOON
 
 pytestmark = [pytest.mark.xdist_group("servers"), pytest.mark.faults]
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -227,7 +228,7 @@ def test_a_server_that_dies_at_the_start_says_its_last_words(tmp_path: Path) -> 
         raise OSError("nobody listens")
 
     with pytest.raises(ServerError, match="The mill ended while it was starting: no water"):
-        server.wait_for(never, 30)
+        server.wait_for(never, SOON)
     server.kill()
 
 
@@ -237,16 +238,16 @@ import pathlib, signal, os
 from headgate.demo.processes import Server
 command = ["sh", "-c", "sleep 600 & echo $$ $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids; wait"]
 server = Server("A sleeper", command, pathlib.Path("{tmp_path}/log"))
-server.wait_for(lambda: open("{tmp_path}/pids").close(), 30)
+server.wait_for(lambda: open("{tmp_path}/pids").close(), 60)
 print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
     group = int(done.stdout)
     # The guard kills the group as soon as it sees the pipe closed; its last process is gone with the group.
-    watcher = Server("A watcher", ["sleep", "60"], tmp_path / "watcher")
-    watcher.wait_for(lambda: gone(group), 30)
+    watcher = Server("A watcher", ["sleep", "600"], tmp_path / "watcher")
+    watcher.wait_for(lambda: gone(group), SOON)
     watcher.kill()
 
 

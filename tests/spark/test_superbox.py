@@ -15,6 +15,12 @@ TIGHT = hg.QoS([(0, 1), (0.2, 1), (60, 0)])
 LOOSE = hg.QoS([(0, 1), (600, 1), (900, 0)])
 
 
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session may be another test's, on all cores: with many of them nothing would be contended."""
+    monkeypatch.setattr("headgate.engines.spark.session.parallelism", lambda session: 2)
+
+
 def contended(policy: str, shared: bool) -> tuple[Report, dict[str, list[dict[str, Any]]]]:
     """Two tight and four loose queries whose input arrives within a tenth of a second and takes five."""
     app = hg.App("contended")

@@ -62,7 +62,7 @@ def mean_latency(report: Report) -> float:
 def mean_qos(report: Report) -> float:
     """Of all results."""
     queries = report.queries.values()
-    return sum(query.utility for query in queries) / sum(query.tuples_out for query in queries)
+    return sum(query.worth for query in queries) / sum(query.tuples_out for query in queries)
 
 
 def busy(report: Report) -> float:

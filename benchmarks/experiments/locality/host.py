@@ -18,7 +18,7 @@ from benchmarks.workloads import requests
 from headgate.api import App
 from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
-from headgate.engines.base import default_packet_rows
+from headgate.engines.base import Engine, default_packet_rows
 from headgate.engines.threads import Threads
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
@@ -33,6 +33,8 @@ SWEPT = (1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 5
 BEGINS = (4_096, 262_144)
 """Sizes from which the tuner has to find its way."""
 AGAIN = 1_000
+WORKED_OFF = 8
+"""Packets of which a rate is made at least; the last one may be half done."""
 NEAR = 0.95
 """At least this share of the best size's throughput is as good."""
 
@@ -51,7 +53,7 @@ class Sizes:
     sweep_rows: int
     sweep_rounds: int
     sweep_seconds: float
-    """Of the stream without an end, for each size and round."""
+    """Of the stream without an end, for each size and round; longer where that is too short for a rate."""
     tuner_seconds: float
 
 
@@ -166,22 +168,31 @@ def per_hundred_calls(reports: Sequence[Report]) -> float:
     return 100 * sum(report.semaphores for report in reports) / max(calls, 1)
 
 
-def packet_sizes(sizes: Sizes, console: Console) -> list[Result]:
+def _one_worker(rows: int) -> Engine:
+    return Threads(1, rows)
+
+
+def packet_sizes(
+    sizes: Sizes, console: Console, engine: Callable[[int], Engine] = _one_worker
+) -> list[Result]:
     """Throughput by rows of a packet (Bobox, figure 1), one pipeline on one worker; the sizes in turns.
 
     Once as a request with an end, once as a stream without: in a short run memory is new to the process.
+    ``engine`` is made for each number of rows.
     """
     half = default_packet_rows()
     swept = sorted({*SWEPT, half})
-    kinds: dict[str, Callable[[Threads], Report]] = {
-        "with an end": lambda on: requests.network(1, "pipeline", sizes.sweep_rows).run(on, "bobox"),
-        "without": lambda on: _endless(sizes).run(on, "bobox", until=sizes.sweep_seconds),
+    kinds: dict[str, Callable[[int], Report]] = {
+        "with an end": lambda rows: requests.network(1, "pipeline", sizes.sweep_rows).run(
+            engine(rows), "bobox"
+        ),
+        "without": lambda rows: _without_end(rows, sizes, engine),
     }
     rates: dict[str, dict[int, list[float]]] = {kind: {rows: [] for rows in swept} for kind in kinds}
     for turn in range(sizes.sweep_rounds):
         for rows in swept if turn % 2 == 0 else swept[::-1]:
             for kind, run in kinds.items():
-                rates[kind][rows].append(_worked_off(checked(run(Threads(1, rows)))))
+                rates[kind][rows].append(_rate(checked(run(rows))))
     table = Table(title="M rows/s by rows of a packet, a pipeline on one worker", title_justify="left")
     for column in ("stream", *(f"[bold]{rows:,}[/]" if rows == half else f"{rows:,}" for rows in swept)):
         table.add_column(column, justify="left" if column == "stream" else "right")
@@ -202,18 +213,44 @@ def packet_sizes(sizes: Sizes, console: Console) -> list[Result]:
             )
         )
     console.print(table)
-    return [*results, *(tuned(rows, sizes, medians, console) for rows in dict.fromkeys((half, *BEGINS)))]
+    begins = dict.fromkeys((half, *BEGINS))
+    return [*results, *(tuned(rows, sizes, medians, console, engine) for rows in begins)]
 
 
-def _worked_off(report: Report) -> float:
-    """Rows per second that the first box took; of large packets more have been read, and wait, at the end."""
-    return next(iter(report.boxes.values())).tuples_in / report.seconds
+def _worked_off(report: Report) -> int:
+    """Rows that the first box took; of large packets more have been read, and wait, at the end."""
+    return next(iter(report.boxes.values())).tuples_in
 
 
-def tuned(rows: int, sizes: Sizes, rates: Mapping[int, float], console: Console) -> Result:
+def _rate(report: Report) -> float:
+    return _worked_off(report) / report.seconds
+
+
+def _without_end(rows: int, sizes: Sizes, engine: Callable[[int], Engine]) -> Report:
+    """The stream without an end, for the seconds asked for.
+
+    A run that is too short for a rate does not count: where packets are large or the machine is slow, none
+    may be worked off in that time.  It is run again for twice as long.  Measuring a number of rows instead
+    would make small packets run for a fraction of the time that large ones have.
+    """
+    seconds, enough = sizes.sweep_seconds, min(WORKED_OFF * rows, sizes.sweep_rows * AGAIN)
+    while True:
+        report = checked(_endless(sizes).run(engine(rows), "bobox", until=seconds))
+        if _worked_off(report) >= enough:
+            return report
+        seconds *= 2
+
+
+def tuned(
+    rows: int,
+    sizes: Sizes,
+    rates: Mapping[int, float],
+    console: Console,
+    engine: Callable[[int], Engine] = _one_worker,
+) -> Result:
     """What ``packet_rows="auto"`` makes of a size to begin with, on the stream without an end."""
     policy = PacketTuner(policies.get("bobox"), default_packet_rows(), rows)
-    checked(_endless(sizes).run(Threads(1, rows), policy, until=sizes.tuner_seconds))
+    checked(_endless(sizes).run(engine(rows), policy, until=sizes.tuner_seconds))
     ended = policy.settled
     console.print(f"packet_rows='auto' that begins with {rows:,} rows ended with {ended:,}")
     rate, best = rates[min(rates, key=lambda known: abs(math.log(known / ended)))], max(rates.values())

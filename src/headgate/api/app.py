@@ -10,7 +10,7 @@ from typing import Any
 from headgate.api.extensions import check_schema
 from headgate.api.running import Running
 from headgate.api.streams import Stream
-from headgate.connectors.sink import Sink
+from headgate.connectors.sink import Sink, check_shared
 from headgate.connectors.source import Source as Origin
 from headgate.engines.base import Engine, Progress, Until
 from headgate.engines.simulated import Simulated
@@ -22,7 +22,9 @@ from headgate.graph.importance import check_importance
 from headgate.graph.network import DEAD_LETTER, Arrow, Box, DeadLetter, Network, Output, Source
 from headgate.graph.operator import Operator
 from headgate.graph.qos import QoS
+from headgate.graph.schema import normalise
 from headgate.runtime.change import Change, Line
+from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
@@ -50,6 +52,8 @@ class App:
 
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
+        if not isinstance(name, str) or not name:
+            raise PipelineError("source(…): give it a name, e.g. app.source('clicks', hg.from_rate(10)).")
         if not isinstance(source, Origin):
             raise PipelineError(
                 f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_…."
@@ -60,7 +64,11 @@ class App:
         seconds = (
             None if idle_after is None else parse_duration(idle_after, f"source '{name}': idle_after") / 1e6
         )
-        node = Source(name, source.schema, source, seconds)
+        try:
+            schema = normalise(source.schema)
+        except (PipelineError, AttributeError) as error:
+            raise PipelineError(f"source '{name}': {error}") from error
+        node = Source(name, schema, source, seconds)
         self._sources.append(node)
         return Stream(self, (Arrow(node),))
 
@@ -116,11 +124,14 @@ class App:
             raise PipelineError(
                 f"query '{name}': query_class={query_class!r}: it must be a whole number; higher goes first."
             )
-        self._refuse_loop(name, port, sink)
+        self._check_folder(name, sink)
         self._outputs.append(Output(name, tuple(port), sink, qos, keep, start, importance, query_class))
 
     def dead_letter(self, sink: Sink) -> None:
-        """Send rows on which an operator raises to ``sink`` instead of failing their queries.
+        """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
+
+        Without dead letters they fail their queries.  A source refuses lines and records that are no JSON of
+        its schema; then the source is named as the box, and every reader of it has a letter.
 
         The sink gets the box, its queries, the tuple's serial, the reason, and the row as JSON, by serial.
         In the report they are a query called 'dead_letter'.
@@ -133,12 +144,15 @@ class App:
             raise PipelineError("dead_letter: there is already a sink for bad rows; one is for all queries.")
         if any(o.name == DEAD_LETTER for o in self._outputs):
             raise PipelineError(f"dead_letter: a query is called '{DEAD_LETTER}'; give that another name.")
-        self._refuse_loop(DEAD_LETTER, (), sink)
+        self._check_folder(DEAD_LETTER, sink)
         self._dead_letter = sink
 
-    def _refuse_loop(self, name: str, port: Sequence[Arrow], sink: Sink) -> None:
+    def _check_folder(self, name: str, sink: Sink) -> None:
+        """A query's folder is neither another query's nor one that a source reads."""
         if sink.path is None:
             return
+        letters = [(DEAD_LETTER, self._dead_letter)] if self._dead_letter is not None else []
+        check_shared(name, sink, [*((o.name, o.sink) for o in self._outputs), *letters])
         written = Path(os.path.abspath(sink.path))
         for source in self._sources:
             path = getattr(source.origin, "path", None)
@@ -244,8 +258,8 @@ class App:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )
-        if workers is not None and (not isinstance(workers, int) or workers < 1):
-            raise PipelineError(f"workers={workers!r}: it must be a whole number of at least 1.")
+        if workers is not None:
+            check_workers(workers)
         report = _engine(engine).run(
             self._network(later),
             policies.get(policy),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headgate.errors import PipelineError
-from headgate.runtime.change import Change, Line
+from headgate.graph.network import Output
+from headgate.runtime.change import Change, Line, RunOver
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Train
@@ -64,19 +65,30 @@ class Running:
         change = Change(policy=policy, period=period, batch=batch, workers=workers)
         if (policy, period, batch, workers) == (None,) * 4:
             raise PipelineError("set(): say what to change: policy=, period=, batch= or workers=.")
-        self._line.change(change)
+        self._change(change)
 
     def add(self, *names: str) -> None:
         """Let queries join that the application was given since: ``stream.to("new", …)``, ``add("new")``."""
-        self._line.change(Change(add=names), self._app.outputs_named(names))
+        self._change(Change(add=names), self._app.outputs_named(names))
 
     def remove(self, *names: str) -> None:
         """Let queries go; what they have given stays."""
-        self._line.change(Change(remove=names))
+        self._change(Change(remove=names))
+
+    def _change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """A run that failed says why, not only that it is over."""
+        try:
+            self._line.change(change, outputs)
+        except RunOver:
+            self.wait()
+            raise
 
     def report(self) -> Report:
-        """What has happened so far."""
-        return self._report if self._report is not None else self._line.runner.snapshot()
+        """What has happened so far; after a run that failed, raises what ``wait`` raises."""
+        try:
+            return self._line.runner.snapshot() if self._report is None else self._report
+        except RunOver:
+            return self.wait()
 
     def stop(self) -> Report | None:
         """Stop it, as Ctrl-C would; what it did, or None if it failed, which ``wait`` raises."""

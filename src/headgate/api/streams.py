@@ -206,8 +206,8 @@ class Stream:
 
         Queries of a higher ``query_class`` go first under policies that know classes (``multi_class``).
         On Spark, ``keep="7 days"`` keeps what the query gave for ``headgate query``, and ``start`` says where
-        a query begins that is added to an application under way: with the "earliest" tuple that the
-        application still has, "now", or at a serial.
+        a query begins that is added to an application under way: with the "earliest" tuple there ever was
+        (an error that counts them if some are gone), "now", or at a serial.
 
         ``importance="amount * 2"`` says how much a tuple matters if some must be dropped, which happens only
         under ``hg.policies.shedding(strategy="semantic")``.

@@ -21,6 +21,7 @@ from headgate.graph.network import (
     Output,
     Port,
     boxes_before,
+    sources_before,
     upstream_boxes,
 )
 
@@ -28,7 +29,9 @@ Copies = dict[str, dict[Box, str]]
 """For every query, the boxes that it has copies of, and what a checkpoint knows those by."""
 
 
-def with_copies(network: Network, nodes: Nodes, position: Position, start: dict[str, Any] | None) -> Network:
+def with_copies(
+    network: Network, nodes: Nodes, position: Position, start: dict[str, Any] | None, root: str
+) -> Network:
     """The network with copies of boxes for queries that cannot share them."""
     if start is None:
         return network
@@ -44,7 +47,7 @@ def with_copies(network: Network, nodes: Nodes, position: Position, start: dict[
             own = {box: f"{keys[box]}@{output.name}" for box in boxes}
             copies[output.name] = {box: key for box, key in own.items() if key in recorded}
             continue
-        begin = first_serial(output, position)
+        begin = first_serial(output, position, root)
         own = {}
         for box in boxes:
             stands = position.nodes[keys[box]].cursor if keys[box] in known else starts.setdefault(box, begin)
@@ -57,19 +60,35 @@ def with_copies(network: Network, nodes: Nodes, position: Position, start: dict[
     return _copied(network, copies) if copies else network
 
 
-def first_serial(output: Output, position: Position) -> int:
-    """The serial with which a query that joins begins."""
+def first_serial(output: Output, position: Position, root: str) -> int:
+    """The serial with which a query that joins begins; an error if rows that it asks for are gone.
+
+    ``root`` is the checkpoint's folder.
+    """
     offsets = position.offsets
-    earliest = min((own.serials[0] for own in offsets.sources if own.serials), default=0)
-    if output.start == "earliest":
-        return earliest
     if output.start == "now":
         return offsets.next_serial
+    if isinstance(output, DeadLetter):  # it reads no source: what boxes refused before was theirs
+        return min((own.serials[0] for own in offsets.sources if own.serials), default=0)
+    names = [source.name for source in sources_before(output.port)]
+    read = {name: own for name, own in zip(position.names, offsets.sources, strict=True) if name in names}
+    gone = {name: own.gone(root) for name, own in read.items()}
+    whole = min(max((serial for _, serial in gone.values()), default=0), offsets.next_serial)
+    if output.start == "earliest":
+        for name, (rows, _) in gone.items():
+            if rows:
+                raise RunError(
+                    f"query '{output.name}' is to start with the earliest tuple, but {rows} of the "
+                    f"{read[name].rows} tuples of source '{name}' are gone: every query had read them. There "
+                    f"are all tuples from {whole} on: say start={whole}, or start='now' for new ones only; "
+                    "start with a new checkpoint to read everything again."
+                )
+        return min((own.serials[0] for own in read.values() if own.serials), default=0)
     assert isinstance(output.start, int)
-    if not earliest <= output.start <= offsets.next_serial:
+    if not whole <= output.start <= offsets.next_serial:
         raise RunError(
             f"query '{output.name}' is to start with tuple {output.start}, but the application has those "
-            f"from {earliest} to {offsets.next_serial}; use one of these, 'earliest' or 'now'."
+            f"from {whole} to {offsets.next_serial}; use one of these, 'earliest' or 'now'."
         )
     return output.start
 

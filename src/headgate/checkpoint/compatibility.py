@@ -1,7 +1,9 @@
 """A pipeline meets the checkpoint of an earlier run: what may have changed, and what may not.
 
-Queries may come and go.  A query that is still there must compute what it computed before, since its state
-and its cursors were made by that; a stateless one may change, as nothing remembers how it was.
+Queries may come and go.  Of a query that is still there, boxes with state must be the same and read the same,
+since their state was made by that: none may go, and none may come, as it would not have seen the rows before.
+Stateless boxes behind them may come, go and change, as nothing remembers how they were, unless rows wait
+half-way through the part that changes.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.checkpoint.added_queries import first_serial
-from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
+from headgate.engines.spark.differences import difference
 from headgate.errors import RunError
 
 
@@ -63,28 +66,34 @@ def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], roo
 
 
 def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str) -> None:
-    keys = {box["key"] for box in new["boxes"]}
-    gone = [box for box in old["boxes"] if box["key"] not in keys]
-    if not gone:
+    """Refuse a query whose boxes with state are others than before, or read something else."""
+    before, now = ({box["key"]: box for box in side["boxes"]} for side in (old, new))
+    gone = [box for key, box in before.items() if key not in now]
+    fresh = [box for key, box in now.items() if key not in before]
+    if not any(box["stateful"] for box in (*gone, *fresh)):
         return
-    stateful = any(box["stateful"] for box in (*old["boxes"], *new["boxes"]))
-    if not stateful:
-        return
-    known = {box["key"] for box in old["boxes"]}
-    fresh = [box for box in new["boxes"] if box["key"] not in known]
-    change = f"box '{gone[0]['name']}' ({gone[0]['does']}) is not there any more"
-    if fresh:
-        change = f"'{gone[0]['name']}' was {gone[0]['does']}, now '{fresh[0]['name']}' is {fresh[0]['does']}"
+    # In the order of the network: the first that differs is what people have changed.
+    if gone and fresh:
+        change = difference(gone[0], fresh[0])
+        why = "its state was made by the old one"
+    elif gone:
+        lost = next(box for box in gone if box["stateful"])
+        change = f"box '{lost['name']}' ({lost['does']}) is not there any more"
+        why = "its state would be lost"
+    else:
+        added = next(box for box in fresh if box["stateful"])
+        change = f"box '{added['name']}' ({added['does']}) is new"
+        why = "it has not seen the rows before"
     raise RunError(
-        f"checkpoint '{root}': query '{query}' has changed ({change}), and its state was made by the old "
-        "one. Give the changed query another name, or start with a new checkpoint."
+        f"checkpoint '{root}': query '{query}' has changed ({change}), and {why}. Give the changed query "
+        "another name, or start with a new checkpoint."
     )
 
 
 def _place_new(
     nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any], root: str
 ) -> None:
-    """A changed stateless query goes on where it was; a new one starts where it was told to."""
+    """What has changed of a query goes on where its results were; a new query starts where it was told to."""
     known = {box["key"] for old in before["queries"].values() for box in old["boxes"]}
     known |= {old["outlet"] for old in before["queries"].values()}
     for outlet in nodes.outlets:
@@ -95,22 +104,34 @@ def _place_new(
             continue
         if old is None:
             assert outlet.output is not None
-            start = first_serial(outlet.output, position)
+            start = first_serial(outlet.output, position, root)
         else:
             start = position.nodes[old["outlet"]].cursor
-            _check_nothing_between(outlet.name, position, old, start, root)
+            _check_nothing_between(outlet.name, mine, position, old, start, root)
         for node in fresh:
             own = position.nodes[node.key]
             own.cursor = max(own.cursor, start)
 
 
 def _check_nothing_between(
-    query: str, position: Position, old: dict[str, Any], start: int, root: str
+    query: str,
+    mine: list[Node],
+    position: Position,
+    old: dict[str, Any],
+    start: int,
+    root: str,
 ) -> None:
-    """Rows half-way through a changed query are neither the old one's nor the new one's."""
-    keys = [old["outlet"], *(box["key"] for box in old["boxes"])]
-    waiting = any(file for key in keys for queue in position.nodes[key].queues for file in queue)
-    if waiting or any(position.nodes[key].cursor != start for key in keys):
+    """Rows half-way through the part of a query that changes are neither the old one's nor the new one's.
+
+    Rows that wait elsewhere do so before boxes that stay, which will take them.
+    """
+    before = {old["outlet"], *(box["key"] for box in old["boxes"])}
+    gone = sorted(before - {node.key for node in mine})
+    waiting = any(file for key in gone for queue in position.nodes[key].queues for file in queue)
+    passed = any(position.nodes[key].cursor != start for key in gone)
+    # A box of other queries that this one now shares must not be further: what it has made is gone.
+    shared = [node for node in mine if node.key not in before and position.nodes[node.key].cursor > start]
+    if waiting or passed or shared:
         raise RunError(
             f"checkpoint '{root}': query '{query}' has changed while rows were half-way through it. Let the "
             "old one run until it is done, give the changed query another name, or start with a new "

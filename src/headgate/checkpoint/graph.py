@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.kafka import KafkaSource
 from headgate.connectors.rate import RateSource
 from headgate.graph.drops import Dropper
 from headgate.graph.importance import importance_at, importances
@@ -103,12 +102,8 @@ class Nodes:
             self.all.append(node)
         for output in network.outputs:
             self._outlet(output, *self._feeds((output.port,)), seen)
-            kafka = [
-                f
-                for f in self.all[-1].feeds
-                if f.source and isinstance(self.sources[f.place][1], KafkaSource)
-            ]
-            self.all[-1].refuses = network.dead_letter is not None and bool(kafka)
+            refusing = [f for f in self.all[-1].feeds if f.source and self.sources[f.place][1].refuses]
+            self.all[-1].refuses = network.dead_letter is not None and bool(refusing)
         if network.dead_letter is not None:
             # Bad rows leave a box by one more output.
             feeds = tuple(node.outputs[-1] for node in self.all if node.outputs)
@@ -189,6 +184,7 @@ class Nodes:
                             "name": node.name,
                             "does": node.operator.label if node.operator else "",
                             "stateful": node.stateful,
+                            "what": self._what(node),
                         }
                         for node in self.boxes
                         if outlet.name in node.queries
@@ -197,6 +193,20 @@ class Nodes:
                 for outlet in self.outlets
             },
         }
+
+    def _what(self, node: Node) -> dict[str, Any]:
+        """All that makes a box's key, but for its columns in, which those of the boxes before it are."""
+        assert node.operator is not None
+        names = [[self._feed_name(node.feeds[arrow]) for arrow in port] for port in node.ports]
+        data = _operator_data(node.operator)
+        del data["inputs"], data["label"]
+        return data | {"reads": names}
+
+    def _feed_name(self, feed: Feed) -> str:
+        if feed.source:
+            return f"source '{self.source_names[feed.place]}'"
+        output = f", output {feed.output}" if feed.output else ""
+        return f"'{self.all[feed.place].name}'{output}"
 
 
 def _schema_data(schema: pa.Schema) -> list[list[str]]:
@@ -213,7 +223,7 @@ def _operator_data(operator: Operator) -> dict[str, Any]:
         "settings": {
             name: _plain(value)
             for name, value in sorted(vars(operator).items())
-            if name not in ("inputs", "outputs")
+            if name not in ("inputs", "outputs", "_nothing")  # the last is made when it first runs
         },
     }
 

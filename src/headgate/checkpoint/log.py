@@ -10,16 +10,19 @@ A record is a line of JSON and a line with its checksum.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from typing import Any
 
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.position import Data, Position
 from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
 
 COMPACT_EVERY = 100
 _LOG, _SNAPSHOTS = "log", "snapshots"
+_RECORD = re.compile(r"\d{12,}\.json$")
 _AGAIN = 5
 """How often recovery starts over because another run, which still compacts, took a record from under it."""
 
@@ -39,11 +42,11 @@ class Log:
     def recover(self, nodes: Nodes, app: str) -> tuple[Position, list[Data], Data | None]:
         """The position that the log tells, steps that were announced and not committed, the last start."""
         for left in range(_AGAIN, -1, -1):
-            snapshots = self.storage.names(_SNAPSHOTS)
+            snapshots = [name for _, name in self._numbered(_SNAPSHOTS)]
             try:
                 return self._recover(nodes, app, snapshots)
             except (FileNotFoundError, _Gap) as error:
-                if left and self.storage.names(_SNAPSHOTS) != snapshots:
+                if left and [name for _, name in self._numbered(_SNAPSHOTS)] != snapshots:
                     continue
                 missing = error.record if isinstance(error, _Gap) else self.next
                 raise RunError(
@@ -64,8 +67,7 @@ class Log:
             position.load(data["position"])
             self.intents = {intent["step"]: intent for intent in data["intents"]}
             self.unpublished = {int(number): files for number, files in data["unpublished"].items()}
-        for name in self.storage.names(_LOG):
-            number = int(name.removesuffix(".json"))
+        for number, name in self._numbered(_LOG):
             if number < self.next:
                 continue
             if number != self.next:
@@ -78,19 +80,41 @@ class Log:
             position.apply(record)
             self.next = number + 1
             self._since_snapshot += 1
+        if start is not None:
+            position.forget_trimmed(start["pipeline"], self._there)
         return position, list(self.intents.values()), start
+
+    def _there(self, extent: Extent) -> bool:
+        """Whether rows of a source can still be read, as far as this checkpoint has to keep them."""
+        kind, _, name = extent.unit.partition(":")
+        return kind != "spool" or self.storage.exists(name)
+
+    def _numbered(self, folder: str) -> list[tuple[int, str]]:
+        """Records or snapshots, by number; a file of another name is not ours and stays."""
+        return [(int(name[:-5]), name) for name in self.storage.names(folder) if _RECORD.match(name)]
 
     def _note(self, number: int, record: Data) -> None:
         """What is announced, and what is still to be published, after a record."""
         if record["kind"] == "intent":
             self.intents[record["step"]] = record
         elif record["kind"] == "step":
-            for step in (record["step"], *record.get("repeats", ())):
-                self.intents.pop(step, None)
+            self._fulfil(record)
         published = record.get("published", 0)
         self.unpublished = {n: files for n, files in self.unpublished.items() if n >= published}
         if record.get("files"):
             self.unpublished[number] = record["files"]
+
+    def _fulfil(self, record: Data) -> None:
+        """Of an announced step, only the nodes that have not passed its end are still to come."""
+        for step in record.get("repeats", ()):  # logs of version 0.3, whose repeats had another number
+            self.intents.pop(step, None)
+        intent = self.intents.pop(record.get("step", 0), None)
+        if intent is None:
+            return
+        done = record["nodes"]
+        left = {k: span for k, span in intent["nodes"].items() if done.get(k, {}).get("cursor", 0) < span[1]}
+        if left:
+            self.intents[intent["step"]] = {**intent, "nodes": left}
 
     def _check_app(self, record: Data, app: str) -> None:
         if record["app"] != app:
@@ -117,7 +141,7 @@ class Log:
         if (
             self.storage.durable
             and created
-            and any(int(n.removesuffix(".json")) >= number for n in self.storage.names(_SNAPSHOTS))
+            and any(other >= number for other, _ in self._numbered(_SNAPSHOTS))
         ):
             # Another run has come further and compacted: the name was free again, but no longer ours.
             self.storage.remove(name)
@@ -163,11 +187,11 @@ class Log:
             "unpublished": self.unpublished,
         }
         self._create(f"{_SNAPSHOTS}/{last:012d}.json", data)
-        for name in self.storage.names(_LOG):
-            if int(name.removesuffix(".json")) <= last:
+        for number, name in self._numbered(_LOG):
+            if number <= last:
                 self.storage.remove(f"{_LOG}/{name}")
-        for name in self.storage.names(_SNAPSHOTS):
-            if int(name.removesuffix(".json")) < last:
+        for number, name in self._numbered(_SNAPSHOTS):
+            if number < last:
                 self.storage.remove(f"{_SNAPSHOTS}/{name}")
         self._since_snapshot = 0
 

@@ -8,8 +8,9 @@ as they arrive, and the commit log says which.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,10 @@ import numpy.typing as npt
 
 from headgate.graph import turns
 from headgate.graph.turns import Turns
+
+PARQUET, SPOOL, REFUSED = "parquet", "spool", "refused"
+FILES = (PARQUET, SPOOL, REFUSED)
+"""Kinds of extents that are files: the user's, those of the spool, and those in which rows were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,12 @@ class Piece:
 
     def serials(self) -> int | npt.NDArray[np.int64]:
         return self.serial if self.turns is None else self.turns.serials(self.row, self.rows)
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last serial."""
+        if self.turns is None:
+            return self.serial, self.serial + self.rows - 1
+        return self.turns.serial(self.row), self.turns.serial(self.row + self.rows - 1)
 
 
 @dataclass
@@ -124,15 +135,38 @@ class Admitted:
             row, place = max(row, upto), place + 1
         return pieces
 
-    def forget(self, serial: int) -> None:
-        """Drop extents that every cursor has passed; turns need only the sizes, extents stay."""
-        if self.turns is not None:
+    def forget(self, serial: int, there: Callable[[Extent], bool] = lambda _: False) -> None:
+        """Drop extents that every cursor has passed; turns need only the sizes, extents stay.
+
+        Files that tasks read themselves stay, one extent for each: nothing is kept for them but their names,
+        and a query that joins later with ``start="earliest"`` reads them again.  ``there``: stop before the
+        first one that it says can still be read.
+        """
+        if self.turns is not None or (self.extents and self.extents[0].unit.startswith(f"{PARQUET}:")):
             return
         gone = 0
-        while gone < len(self.extents) - 1 and self.serials[gone] + self.extents[gone].rows <= serial:
+        while (
+            gone < len(self.extents) - 1
+            and self.serials[gone] + self.extents[gone].rows <= serial
+            and not there(self.extents[gone])
+        ):
             gone += 1
         if gone:
             del self.extents[:gone], self.starts[:gone], self.serials[:gone], self.ages[:gone]
+
+    def gone(self, root: str) -> tuple[int, int]:
+        """How many rows cannot be read any more, and the serial from which on all can.
+
+        Besides those of extents that were dropped, those of files that are not there: of the user's folder,
+        or of the spool below ``root``, whose files go before a snapshot of the log says so.
+        """
+        rows = self.starts[0] if self.starts else self.rows
+        serial = self.serials[0] if rows and self.serials else 0
+        for extent, start in zip(self.extents, self.starts, strict=True):
+            kind, _, name = extent.unit.partition(":")
+            if kind in FILES and not os.path.exists(os.path.join(root, name)):
+                rows, serial = rows + extent.rows, self.serial(start + extent.rows - 1) + 1
+        return rows, serial
 
     def arrivals(self, low: int, high: int) -> tuple[float, float] | None:
         """Oldest and mean arrival of the rows between two serials; None if there are none.

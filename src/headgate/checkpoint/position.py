@@ -7,6 +7,7 @@ a running driver changes it in no other way.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,6 +30,8 @@ class QueueFile:
     last: int
     cuts: list[tuple[int, int]]
     arrival: float = 0.0
+    check: int | None = None
+    """Its checksum; version 0.3 wrote none."""
 
     def below(self, serial: int) -> int:
         """How many rows have a smaller serial, as far as the cuts tell."""
@@ -52,6 +55,8 @@ class StatePart:
     buckets: int
     version: str = ""
     """What the state is called once it holds this."""
+    check: int | None = None
+    """The checksum of the part; version 0.3 wrote none."""
 
 
 @dataclass
@@ -67,6 +72,12 @@ class NodePosition:
     rows_out: int = 0
     shed: dict[str, int] = field(default_factory=dict)
     """By reason, tuples that load shedding has dropped before it, ever since the application began."""
+
+
+def _keys(pipeline: Data) -> set[str]:
+    """The nodes of a pipeline, as a start record describes it."""
+    queries = pipeline["queries"].values()
+    return {query["outlet"] for query in queries} | {box["key"] for own in queries for box in own["boxes"]}
 
 
 class Position:
@@ -87,6 +98,8 @@ class Position:
         """Queries that were stopped, and why."""
         self.unread: dict[str, str] = {}
         """Finite sources that could not be read when the others began to take turns, and why."""
+        self.claims: dict[str, Data] = {}
+        """What each query has claimed outside the checkpoint, a folder for instance, by its name."""
         self.buckets = 0
         self.clock = 0.0
         """When the application first started, seconds since the epoch: generated sources count from it."""
@@ -97,6 +110,10 @@ class Position:
     def forget_others(self) -> None:
         """Drop what is known of nodes that this pipeline does not have."""
         self.nodes = {key: self.nodes[key] for key in self._arrows}
+
+    def forget_claims(self, queries: Collection[str]) -> None:
+        """A query that is not there any more has claimed nothing, should it ever come back."""
+        self.claims = {query: claim for query, claim in self.claims.items() if query in queries}
 
     def renumber(self, names: list[str]) -> None:
         """Another pipeline numbers its sources in another way, and may have others."""
@@ -125,6 +142,7 @@ class Position:
             self.offsets.sources[int(place)].ended_at = serial
         self.offsets.ended = record.get("all_ended", self.offsets.ended)
         self.sources |= record.get("sources", {})
+        self.claims |= record.get("claims", {})
         self.step = max(self.step, record.get("step", 0))
         self.clock = record.get("clock", self.clock)
         self.buckets = record.get("buckets", self.buckets)
@@ -143,13 +161,23 @@ class Position:
     def _start(self, pipeline: Data) -> None:
         """A run begins: a node that it does not have was removed, and begins anew if it ever comes back."""
         self.renumber([source["name"] for source in pipeline["sources"]])
-        known = {query["outlet"] for query in pipeline["queries"].values()}
-        known |= {box["key"] for query in pipeline["queries"].values() for box in query["boxes"]}
+        self.forget_claims(pipeline["queries"])
+        known = _keys(pipeline)
         for key in [key for key in self.nodes if key not in known]:
             if key in self._arrows:
                 self.nodes[key] = self._new(key)
             else:
                 del self.nodes[key]
+
+    def forget_trimmed(self, pipeline: Data, there: Callable[[Extent], bool]) -> None:
+        """Drop extents that cannot be read any more, as the run that trimmed them did.
+
+        The log does not say what was trimmed.  All queries of that run had passed it, so none of them misses
+        it; a query that joins now, or one that was removed and comes back, must not ask for it.
+        """
+        passed = [self.nodes[key].cursor for key in _keys(pipeline) if key in self.nodes]
+        for own in self.offsets.sources if passed else ():
+            own.forget(min(passed), there)
 
     def _apply_node(self, key: str, change: Data) -> list[str]:
         own = self.nodes.get(key)
@@ -194,6 +222,7 @@ class Position:
             "step": self.step,
             "failed": self.failed,
             "unread": self.unread,
+            "claims": self.claims,
             "buckets": self.buckets,
             "clock": self.clock,
             "nodes": {key: asdict(own) for key, own in self.nodes.items()},
@@ -203,6 +232,7 @@ class Position:
         self.names, self.offsets = data["names"], Offsets.of_data(data["offsets"])
         self.sources, self.step, self.failed = data["sources"], data["step"], data["failed"]
         self.buckets, self.clock, self.unread = data["buckets"], data["clock"], data["unread"]
+        self.claims = data.get("claims", {})
         for key, given in data["nodes"].items():
             own = self.nodes.setdefault(key, NodePosition())
             own.cursor, own.late, own.rows_out = given["cursor"], given["late"], given["rows_out"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.checkpoint import checks, private
 from headgate.checkpoint.position import StatePart
-from headgate.errors import RunError
 from headgate.graph.operator import Operator
 from headgate.graph.shards import buckets_of_state
 
@@ -87,24 +87,20 @@ def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | No
 
 def load(root: str, part: StatePart) -> pa.Table:
     path = os.path.join(root, part.file)
+    private.require_private(root, os.path.dirname(part.file), part.file)
     try:
         with open(path, "rb") as file:
             file.seek(part.offset)
             data = file.read(part.length)
     except FileNotFoundError as error:
-        raise RunError(
-            f"checkpoint '{root}': state file {part.file} is missing; restore the folder, or start with a "
-            "new checkpoint."
-        ) from error
+        raise checks.missing(path, "state") from error
+    if len(data) != part.length:
+        raise checks.damaged(path, "state", f"it ends after {len(data)} of {part.length} bytes")
+    checks.verify(path, "state", data, part.check)
     try:
-        if len(data) != part.length:
-            raise pa.ArrowInvalid(f"it ends after {len(data)} of {part.length} bytes")
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
     except pa.ArrowInvalid as error:
-        raise RunError(
-            f"checkpoint '{root}': state file {part.file} is damaged ({error}); restore the folder, or start "
-            "with a new checkpoint."
-        ) from error
+        raise checks.damaged(path, "state", str(error)) from error
 
 
 class StateFile:
@@ -112,17 +108,17 @@ class StateFile:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._sink = pa.BufferOutputStream()
+        self.parts: list[pa.Buffer] = []
         self._at = 0
 
     def add(self, state: Any, full: bool, version: str, shard: Shard) -> StatePart:
         table = state.snapshot() if full else state.changes()
         if full:
             state.changes()  # what is in the snapshot is no longer new
-        with pa.ipc.new_stream(self._sink, table.schema) as writer:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        start, self._at = self._at, self._sink.tell()
-        return StatePart(self.name, start, self._at - start, full, *shard, version)
-
-    def bytes(self) -> memoryview | None:
-        return memoryview(self._sink.getvalue()) if self._at else None
+        data = sink.getvalue()
+        self.parts.append(data)
+        start, self._at = self._at, self._at + data.size
+        return StatePart(self.name, start, data.size, full, *shard, version, checks.checksum(data))

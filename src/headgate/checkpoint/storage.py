@@ -13,12 +13,21 @@ import shutil
 import uuid
 from pathlib import Path
 
+from headgate.checkpoint import private
+from headgate.checkpoint.disk import make_folder, sync_folder
+from headgate.checkpoint.places import local_path
 from headgate.errors import RunError
+
+_TASKS_WRITE = ("states", "queues")
+"""Made before tasks write there: of two tasks at once, only the one that makes a folder syncs its name."""
+FOLDERS = ("log", "snapshots", "states", "queues", "staged", "spool", "pipelines", "slots", "history")
+"""What a checkpoint consists of."""
 
 
 class Storage:
     """A folder on a file system with hard links: a local disk, or one that all machines mount.
 
+    What is made in it is the owner's alone; a folder that was there before keeps what it lets others read.
     ``durable``: what was written survives a crash of the machine, not only of the program.
     """
 
@@ -30,9 +39,9 @@ class Storage:
         return os.path.join(self.root, name)
 
     def prepare(self) -> None:
-        """Make the folder, and find out whether it keeps the promise."""
+        """Make the folder, and find out whether it keeps the promise and nobody else can write to it."""
         try:
-            Path(self.root).mkdir(parents=True, exist_ok=True)
+            self._make_private()
             probe = f".probe-{uuid.uuid4().hex}"
             try:
                 first, second = self.create(probe, b"1"), self.create(probe, b"2")
@@ -46,6 +55,19 @@ class Storage:
                 f"checkpoint '{self.root}' is on a file system that cannot create a file exclusively, so two "
                 "runs could both believe that they own it; use a local disk or a mounted shared one."
             )
+
+    def _make_private(self) -> None:
+        root = Path(self.root)
+        make_folder(root.parent, durable=self.durable)
+        make_folder(root, durable=self.durable, private=True)
+        if not any(root.iterdir()):
+            private.close_to_others(root)  # nothing can have been put there before
+        private.require_private(self.root, *FOLDERS)
+        for name in FOLDERS:
+            if self.exists(name):
+                private.close_to_others(root / name)
+        for name in _TASKS_WRITE:
+            make_folder(root / name, durable=self.durable, private=True)
 
     def create(self, name: str, data: bytes) -> bool:
         """Create ``name`` with all of ``data``; false if it exists already."""
@@ -65,11 +87,14 @@ class Storage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whose name nobody else uses."""
-        self._write(Path(self.path(name)), data)
+        path = Path(self.path(name))
+        self._write(path, data)
+        if self.durable:
+            sync_folder(path.parent)
 
     def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
+        make_folder(path.parent, durable=self.durable, private=True)
+        with open(path, "wb", opener=private.opener) as file:
             file.write(data)
             if self.durable:
                 file.flush()
@@ -79,8 +104,9 @@ class Storage:
         """Write a file that may be there; whoever reads it sees the old content or the new."""
         temporary = f"{name}.{uuid.uuid4().hex}"
         path = Path(self.path(temporary))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        make_folder(path.parent, durable=False, private=True)
+        with open(path, "wb", opener=private.opener) as file:
+            file.write(data)
         os.replace(path, self.path(name))
 
     def read(self, name: str) -> bytes:
@@ -105,21 +131,5 @@ class Storage:
 
 
 def storage(path: str | os.PathLike[str], *, durable: bool = True) -> Storage:
-    """The storage at ``path``; a URL of a store without an exclusive create is refused."""
-    name = os.fspath(path)
-    scheme, separator, rest = name.partition("://")
-    if separator and scheme != "file":
-        raise RunError(
-            f"checkpoint '{name}': {scheme}:// does not promise an exclusive create, on which recovery "
-            "rests; use a folder on a disk that the driver and all executors reach."
-        )
-    return Storage(rest if separator else name, durable=durable)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """The storage at ``path``."""
+    return Storage(local_path(path, "checkpoint", RunError), durable=durable)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -16,7 +15,7 @@ from headgate.cli.calibration import predictions
 from headgate.cli.calibration.calibrate import Tell, calibrate
 from headgate.cli.calibration.yardstick import Yardstick
 from headgate.cli.checkout import load_app
-from headgate.cli.display import console
+from headgate.cli.display import console, shown
 from headgate.demo.tpcx_bb.queries import Shop
 from headgate.engines.base import default_packet_rows
 from headgate.errors import PipelineError
@@ -63,7 +62,7 @@ def command(
     for box in (box for network in measured for box in network.boxes):
         if box.operator.cost is None and box.operator.label not in found.operators:
             console.print(
-                f"No row of the sample came to '{escape(box.name)}': in a simulation it costs nothing."
+                f"No row of the sample came to '{shown(box.name)}': in a simulation it costs nothing."
             )
     console.print(f"Written to {output}.")
     if whole is not None:
@@ -77,7 +76,7 @@ def _progress() -> Iterator[Tell]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=1.0)
-        yield lambda what, part: progress.update(task, description=escape(what[:48]), completed=part)
+        yield lambda what, part: progress.update(task, description=shown(what[:48]), completed=part)
 
 
 def _show(found: Calibration) -> None:
@@ -98,7 +97,7 @@ def _show(found: Calibration) -> None:
         table.add_column(column, justify="right")
     for label, cost in sorted(found.operators.items()):
         each = [f"{part * 1e9:.1f}" for part in cost[1:]]
-        table.add_row(escape(label), f"{cost.call * 1e6:.1f}", *each)
+        table.add_row(shown(label), f"{cost.call * 1e6:.1f}", *each)
     console.print(table)
 
 

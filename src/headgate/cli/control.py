@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.csv as pc
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from headgate.cli.display import console, seconds
+from headgate.checkpoint.names import labelled
+from headgate.cli.display import console, seconds, shown
 from headgate.control.socket import NotRunning, call
-from headgate.errors import PipelineError, SourceError
+from headgate.errors import PipelineError, SourceError, printable
 from headgate.runtime.dead_letters import json_value
 
 SHOWN = 100
@@ -51,22 +51,28 @@ def status(
     for one in answer["queries"]:
         if one["error"] is not None:
             console.print(
-                f"[red]Query '{escape(one['name'])}' {escape(one['state'])}:[/] {escape(one['error'])}",
+                f"[red]Query '{shown(one['name'])}' {shown(one['state'])}:[/] {shown(one['error'])}",
+                soft_wrap=True,
+                highlight=False,
+            )
+        elif one.get("waits_for") is not None:
+            console.print(
+                f"[yellow]Query '{shown(one['name'])}' waits for[/] {shown(one['waits_for'])}",
                 soft_wrap=True,
                 highlight=False,
             )
     for problem in answer.get("problems", ()):
-        console.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True, highlight=False)
+        console.print(f"[yellow]{shown(problem)}[/]", soft_wrap=True, highlight=False)
     failed = [one["name"] for one in answer["queries"] if one["state"] == "failed"]
     if failed:
         console.print(
-            f"Restart one from its last commit with: headgate restart '{escape(failed[0])}'",
+            f"Restart one from its last commit with: headgate restart '{shown(failed[0])}'",
             soft_wrap=True,
             highlight=False,
         )
 
 
-_COLORS = {"running": "green", "failed": "red", "finished": "blue"}
+_COLORS = {"running": "green", "waiting": "yellow", "failed": "red", "finished": "blue"}
 
 
 def _status_table(answer: dict[str, Any]) -> Table:
@@ -76,21 +82,22 @@ def _status_table(answer: dict[str, Any]) -> Table:
     )
     if answer.get("step") is not None:
         title += f", step {answer['step']}"
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=shown(title), title_justify="left")
     table.add_column("query", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for name in ("tuples in", "results", "p50", "p99", "QoS", "backlog", "shed", "restarts"):
+    for name in ("tuples in", "results", "p50", "p99", "QoS", "utility", "backlog", "shed", "restarts"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in answer["queries"]:
         color = _COLORS.get(one["state"], "default")
         table.add_row(
-            escape(one["name"]),
-            f"[{color}]{escape(one['state'])}[/]",
+            shown(one["name"]),
+            f"[{color}]{shown(one['state'])}[/]",
             _number(one["tuples_in"]),
             _number(one["tuples_out"]),
             _duration(one["p50"]),
             _duration(one["p99"]),
-            "-" if one["qos"] is None else f"{one['qos']:.3f}",
+            _share(one["qos"]),
+            _share(one.get("utility")),
             _number(one["backlog"]),
             _number(one.get("shed")),
             _number(one["restarts"]),
@@ -100,6 +107,10 @@ def _status_table(answer: dict[str, Any]) -> Table:
 
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _duration(value: float | None) -> str:
@@ -115,11 +126,12 @@ def restart(
     Example: `headgate restart abandoned --app shop`
     """
     answer = call(app, "restart", query=query)
-    console.print(
-        f"Query '{escape(str(answer.get('query', query)))}' is running again.",
-        highlight=False,
-        soft_wrap=True,
+    how = (
+        "is running again."
+        if answer.get("went_on", True)
+        else "was restarted. It has committed nothing since; `headgate status` shows how it goes on."
     )
+    console.print(f"Query '{shown(answer.get('query', query))}' {how}", highlight=False, soft_wrap=True)
 
 
 # --- set ------------------------------------------------------------------------------------------------
@@ -146,10 +158,10 @@ def set_something(
         value = str(Path(value).resolve())
     answer = call(app, "set", what=what, value=value)
     done = answer["value"]
-    shown = ", ".join(done) if isinstance(done, list) else str(done if what != "period" else value)
+    new = ", ".join(map(str, done)) if isinstance(done, list) else done if what != "period" else value
     past = {"add": "Added", "remove": "Removed"}.get(what, f"Set {what} to")
     console.print(
-        f"{past} {escape(shown)}: policy {escape(answer['policy'])}, {answer['workers']} workers.",
+        f"{past} {shown(new)}: policy {shown(answer['policy'])}, {shown(answer['workers'])} workers.",
         highlight=False,
         soft_wrap=True,
     )
@@ -159,7 +171,7 @@ def set_something(
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="Spark SQL; each query with keep= is a table of its name.")],
+    sql: Annotated[str, typer.Argument(help="One SELECT; each query with keep= is a table of its name.")],
     app: AppName = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Read an application's checkpoint; it need not be running.")
@@ -182,9 +194,9 @@ def query(
     everything = as_csv or as_json
     answer = ask(views, sql, schemas=schemas, limit=None if everything else SHOWN + 1)
     if as_csv:
-        typer.echo(_csv(answer), nl=False)
+        typer.echo(_safe(_csv(answer)), nl=False)
     elif as_json:
-        typer.echo(json.dumps(json_value(answer.to_pylist()), ensure_ascii=False))
+        typer.echo(_safe(json.dumps(json_value(answer.to_pylist()), ensure_ascii=False)))
     else:
         _print_table(answer)
 
@@ -212,7 +224,12 @@ def _checkpoint_outputs(checkpoint: Path) -> list[dict[str, Any]]:
             f"There is no kept history in {checkpoint}; give the folder that the application was given as "
             'checkpoint=, and queries that keep theirs with keep="7 days".'
         )
-    return [{"query": unquote(path.name), "path": str(path)} for path in folders]
+    return [{"query": labelled(path), "path": str(path)} for path in folders]
+
+
+def _safe(text: str) -> str:
+    """Rows as they are for a program or a file; a terminal gets nothing that it would obey."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def _print_table(answer: pa.Table) -> None:
@@ -220,10 +237,10 @@ def _print_table(answer: pa.Table) -> None:
     for field in answer.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         right = number or pa.types.is_decimal(field.type)
-        table.add_column(escape(field.name), justify="right" if right else "left", overflow="fold")
+        table.add_column(shown(field.name), justify="right" if right else "left", overflow="fold")
     columns = [column.to_pylist() for column in answer.slice(0, SHOWN).columns]
     for values in zip(*columns, strict=True):
-        table.add_row(*("" if value is None else escape(_cell(value)) for value in values))
+        table.add_row(*("" if value is None else shown(_cell(value)) for value in values))
     console.print(table)
     if answer.num_rows > SHOWN:
         console.print(f"The first {SHOWN} rows; --csv and --json give all of them.", highlight=False)

@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from headgate.api import App
 from headgate.cli import checkout
-from headgate.cli.display import console, errors, summary
+from headgate.cli.display import console, errors, shown, summary
 from headgate.cli.display import seconds as duration
 from headgate.connectors.json_encode import encode
 from headgate.connectors.kafka import from_kafka
@@ -126,9 +125,7 @@ def _shop(
     console.print(summary(report))
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(
-                f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
-            )
+            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
     _answers(newest)
     return report
 

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from headgate.engines.base import Progress
-from headgate.runtime.report import Report
+from headgate.errors import printable
+from headgate.runtime.report import QueryReport, Report
 
 console = Console()
 errors = Console(stderr=True)
@@ -21,6 +22,11 @@ if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = 160  # nobody's window is too narrow for a file, and figures must not be cut off
 FULL = 0.9995
 """An attainable utility that is shown as 1 need not be shown."""
+
+
+def shown(text: object) -> str:
+    """A name or a message as rich prints it: no markup, and no sequence that the terminal would obey."""
+    return escape(printable(text))
 
 
 def seconds(value: float) -> str:
@@ -46,11 +52,14 @@ def rate(value: float) -> str:
 
 def query_table(report: Report, title: str | None = None) -> Table:
     """One row per query: tuples, throughput, latency, QoS."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=None if title is None else shown(title), title_justify="left")
     table.add_column("query", overflow="fold")
-    shedding = any(query.shed for query in report.queries.values())
-    columns = ("tuples in", "results", "rate in", "p50", "p99", "QoS", "late")
-    for name in (*columns, "shed") if shedding else columns:
+    queries = report.queries.values()
+    # What was not answered has columns of its own if there is any.
+    shedding, waiting = any(query.shed for query in queries), any(query.waiting for query in queries)
+    missing = [name for name, given in (("shed", shedding), ("waiting", waiting)) if given]
+    utility = ["utility"] if missing and any(query.utility is not None for query in queries) else []
+    for name in ("tuples in", "results", "rate in", "p50", "p99", "QoS", *utility, "late", *missing):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for query in report.queries.values():
@@ -58,25 +67,34 @@ def query_table(report: Report, title: str | None = None) -> Table:
         if query.qos is not None and query.attainable is not None and query.attainable < FULL:
             qos += f" of {query.attainable:.3f}"
         table.add_row(
-            escape(query.name),
+            shown(query.name),
             f"{query.tuples_in:,}",
             f"{query.tuples_out:,}",
             rate(query.tuples_in / report.seconds if report.seconds else math.nan),
             seconds(query.latency.p50),
             seconds(query.latency.p99),
             qos,
+            *(["-" if query.utility is None else f"{query.utility:.3f}"] if utility else []),
             f"{query.late:,}",
             *([f"{query.shed:,}"] if shedding else []),
-            "[green]ok[/]" if query.error is None else "[red]failed[/]",
+            *([f"{query.waiting:,}"] if waiting else []),
+            _state(query),
         )
     return table
+
+
+def _state(query: QueryReport) -> str:
+    if query.error is not None:
+        return "[red]failed[/]"
+    return "[green]ok[/]" if query.waits_for is None else "[yellow]waiting[/]"
 
 
 def summary(report: Report) -> str:
     """One line on the whole run."""
     return (
-        f"{report.engine}, policy {report.policy}, {report.workers} workers: {report.tuples:,} tuples in "
-        f"{seconds(report.seconds)} = [bold]{rate(report.throughput)}[/]; {_beside_boxes(report)}"
+        f"{report.engine}, policy {shown(report.policy)}, {report.workers} workers: "
+        f"{report.tuples:,} tuples in {seconds(report.seconds)} = "
+        f"[bold]{rate(report.throughput)}[/]; {_beside_boxes(report)}"
     )
 
 

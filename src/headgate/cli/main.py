@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from headgate import __version__
@@ -20,7 +22,7 @@ from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
 from headgate.cli.checkout import load_app
 from headgate.cli.control import register
-from headgate.cli.display import console, details, errors, live_table, query_table, summary
+from headgate.cli.display import console, details, errors, live_table, query_table, shown, summary
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.engines.base import Engine, Until
@@ -84,7 +86,7 @@ def _until(text: str) -> Until:
 
 
 def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | None, until: Until) -> Report:
-    with live_table(app.name) as progress:
+    with _told_to_stop(), live_table(app.name) as progress:
         report = app.run(engine, policy, workers, until, progress=progress)
     console.print(query_table(report, app.name))
     console.print(summary(report))
@@ -92,12 +94,34 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
         console.print(line, highlight=False)
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(
-                f"[red]Query '{escape(query.name)}' failed:[/] {escape(str(query.error))}", soft_wrap=True
-            )
+            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
     for problem in report.problems:
-        errors.print(f"[yellow]{escape(problem)}[/]", soft_wrap=True)
+        errors.print(f"[yellow]{shown(problem)}[/]", soft_wrap=True)
     return report
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[None]:
+    """Answer the first Ctrl-C or SIGTERM at once, since what is under way is finished first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            # Not by the console: the signal may have come in the middle of what it writes.
+            os.write(2, b"Stopping; a second signal ends at once.\n")
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @cli.command()
@@ -120,17 +144,32 @@ def run(
     allocator: Annotated[
         str | None, typer.Option(help="Threads: where packets' memory is from, 'local' or a pool of Arrow's.")
     ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            help="Threads: seconds that calls and sinks have to come back at the end; 5 by default."
+        ),
+    ] = None,
 ) -> None:
     """Run an application.
+
+    Exit codes: 0 if all is well, also after Ctrl-C or SIGTERM; 1 if a query failed, waited at the end for a
+    source that did not answer, or nothing could be run; 130 if a second Ctrl-C or SIGTERM ended it at once.
 
     Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4`
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
         "spark": {"checkpoint": checkpoint, "master": master},
-        "threads": {"packet_rows": rows, "allocator": allocator},
+        "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
-    _run(load_app(app), _engine(engine, options), policy, workers, _until(until))
+    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until)))
+
+
+def _exit(report: Report) -> None:
+    """The exit code tells whoever started the command, a person or a service, whether all is well."""
+    if any(query.error is not None or query.waits_for is not None for query in report.queries.values()):
+        raise typer.Exit(1)
 
 
 def _engine(engine: str, options: Mapping[str, Mapping[str, Any]]) -> str | Engine:
@@ -167,7 +206,7 @@ def simulate(
     Example: `headgate simulate examples/tpcx_bb/q4.py --workers 16 --call-overhead 0.00002`
     """
     engine = Simulated(topology=machine, memory=memory, call_overhead=call_overhead, seed=seed, costs=costs)
-    _run(load_app(app), engine, policy, workers, _until(until))
+    _exit(_run(load_app(app), engine, policy, workers, _until(until)))
 
 
 @cli.command()
@@ -269,7 +308,20 @@ def main() -> None:
     try:
         cli()
     except HeadgateError as error:
-        errors.print(
-            f"[bold red]{type(error).__name__}:[/] {escape(str(error))}", highlight=False, soft_wrap=True
-        )
-        raise SystemExit(1) from None
+        errors.print(f"[bold red]{type(error).__name__}:[/] {shown(error)}", highlight=False, soft_wrap=True)
+        _leave(1)
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """End the process also if a run had to leave threads behind that hang.
+
+    Python would take the interpreter down around them, and one inside Arrow may then bring all down.
+    """
+    hanging = [thread for thread in threading.enumerate() if thread.name.startswith("headgate-worker")]
+    if hanging and (code is None or isinstance(code, int)):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    raise SystemExit(code)

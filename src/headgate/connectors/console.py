@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.connectors.sink import Sink, Writer
-from headgate.errors import SinkError
+from headgate.errors import SinkError, printable
 
 
 class ConsoleSink(Sink):
@@ -42,9 +42,9 @@ class ConsoleWriter(Writer):
             self._second, self._printed = second, 0
         rows = batch.slice(0, max(0, self._limit - self._printed))
         for row in rows.to_pylist():
-            line = Text(self._query, style="bold")
+            line = Text(printable(self._query), style="bold")
             for name, value in row.items():
-                line.append(f"  {name}=", style="dim").append(str(value), style="none")
+                line.append(f"  {printable(name)}=", style="dim").append(printable(value), style="none")
             self._console.print(line, soft_wrap=True)
         self._printed += rows.num_rows
         self._left_out += batch.num_rows - rows.num_rows
@@ -56,7 +56,7 @@ class ConsoleWriter(Writer):
         if self._left_out:
             rows = "1 row" if self._left_out == 1 else f"{self._left_out:,} rows"
             self._console.print(
-                Text(f"{self._query}  ... {rows} left out", style="dim italic"), soft_wrap=True
+                Text(f"{printable(self._query)}  ... {rows} left out", style="dim italic"), soft_wrap=True
             )
             self._left_out = 0
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.checkpoint.places import local_path
 from headgate.connectors import formats
+from headgate.connectors.refused import has_refused
 from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
 from headgate.errors import PipelineError, SourceError, nearest
 from headgate.graph.schema import normalise, normalise_batch
@@ -39,6 +41,10 @@ class FileSource(Source):
             return self.schema
         return pa.schema([field for field in self.schema if field.name in self.columns])
 
+    @property
+    def refuses(self) -> bool:  # type: ignore[override]
+        return self.format.refuses
+
     def files(self) -> list[str]:
         """The files there are now, sorted by path."""
         return _list(self.path)
@@ -48,7 +54,7 @@ class FileSource(Source):
         schema = self.read_schema
         try:
             for batch in self.format.batches(file, schema):
-                yield normalise_batch(batch, schema)
+                yield batch if has_refused(batch) else normalise_batch(batch, schema)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(formats.explain(file, error)) from error
 
@@ -118,9 +124,14 @@ def from_files(
     ``format`` is ``parquet``, ``json`` (one object per line) or ``csv`` (with a header line); by default it
     is guessed from the files' names.  ``schema`` is by default that of the first file.  With ``follow`` the
     folder is watched and each new file read once; move files into it, since a file is read as soon as its
-    name appears.  Names that begin with ``.`` or ``_`` are left out.
+    name appears, and put new rows into new files.  Files that were read may be removed.  Names that begin
+    with ``.`` or ``_`` are left out.
+
+    A line of JSON that is no object of the schema (broken, of another type, not UTF-8, more than 1,000 levels
+    deep) goes to the application's dead letters with its file and number; without dead letters it stops the
+    queries that read the source.
     """
-    name = os.fspath(path)
+    name = local_path(path, "from_files", SourceError)
     files = _list(name)
     if follow and os.path.isfile(name):
         raise SourceError(f"from_files: '{name}' is a file; follow=True watches a folder or a glob.")

@@ -8,17 +8,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.csv as csv
-import pyarrow.json as json
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headgate.connectors import json_lines
 from headgate.errors import SourceError, nearest
 from headgate.graph.schema import normal_type
 
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 4 * 1024 * 1024
 _CSV_COLUMN = re.compile(r"CSV column #(\d+)")
-_JSON_COLUMN = re.compile(r"Column\(/([^/)]+)")
 
 
 class Format:
@@ -28,6 +27,8 @@ class Format:
     suffixes: tuple[str, ...]
     has_footer = False
     """The schema is known without reading rows."""
+    refuses = False
+    """A row that cannot be read does not fail the file: it is refused by itself (``sources.refused``)."""
 
     def schema(self, file: str) -> pa.Schema:
         """The schema as the file states it or as its first block suggests."""
@@ -116,51 +117,26 @@ class Json(Format):
     name = "json"
     suffixes = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz")
 
-    def _open(self, file: str, parse: json.ParseOptions) -> json.JSONStreamingReader:
-        if os.path.getsize(file) == 0:
-            raise SourceError(f"File '{file}' is an empty json file: there is nothing to take a schema from.")
-        return json.open_json(
-            file,
-            read_options=json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            parse_options=parse,
-        )
+    refuses = True
 
     def schema(self, file: str) -> pa.Schema:
-        with self._open(file, json.ParseOptions()) as reader:
-            return reader.schema
+        found = json_lines.guessed_schema(file)
+        if found is None:
+            raise SourceError(f"File '{file}' is an empty json file: there is nothing to take a schema from.")
+        return found
 
     def check(self, file: str, schema: pa.Schema) -> None:
-        if os.path.getsize(file) == 0:
-            return
-        found = self.schema(file)
-        if not set(found.names) & set(schema.names):
+        try:
+            found = json_lines.guessed_schema(file)
+        except pa.ArrowInvalid:
+            return  # whatever is wrong with its lines is told line by line
+        if found is not None and not set(found.names) & set(schema.names):
             _check_names(file, found, schema)
 
     def batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if os.path.getsize(file) == 0:
-            return
         self.check(file, schema)
-        parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        try:
-            with self._open(file, parse) as reader:
-                yield from reader
-        except pa.ArrowInvalid as error:
-            raise SourceError(self._explain(file, schema, error)) from error
-
-    def _explain(self, file: str, schema: pa.Schema, error: Exception) -> str:
-        found = self.schema(file)
-        place = _JSON_COLUMN.search(str(error))
-        for field in schema:
-            if field.name not in found.names:
-                continue
-            given = found.field(field.name).type
-            # Arrow does not always say which column; then it is the first that looks different.
-            if place[1] == field.name if place else normal_type(given, field.name) != field.type:
-                return (
-                    f"File '{file}': column '{field.name}' should be {field.type}, but the file has {given} "
-                    f"({error})."
-                )
-        return explain(file, error)
+        for lines in json_lines.blocks(file):
+            yield json_lines.rows(lines, schema, file)
 
 
 def explain(file: str, error: Exception) -> str:

@@ -65,6 +65,7 @@ class KafkaSource(Source):
         self.starting = starting
         self.ending = ending
         self.finite = ending is not None
+        self.refuses = schema is not None
 
     def open(self) -> Reader:
         raise SourceError(
@@ -87,7 +88,7 @@ class KafkaSource(Source):
         No Python per row.
         """
         if not self.raw:
-            return json_decode.decode(values, self.schema, f"Kafka topic '{self.topic}'")
+            return json_decode.decode(values, self.schema)
         columns = [keys, values, timestamps, partitions, offsets]
         arrays = [column.cast(field.type) for column, field in zip(columns, RAW, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=RAW)
@@ -106,8 +107,10 @@ def from_kafka(
     """A source of the records of ``topic`` at ``servers`` ("host:port,..."), on the Spark engine.
 
     With ``schema``, each value is a JSON object (``value="json"``) whose fields are the columns: absent or
-    null fields are null, others are ignored, and a value that does not fit is a bad row.  Without, the rows
-    are ``key BINARY, value BINARY, timestamp TIMESTAMP, partition INT, offset BIGINT``.
+    null fields are null, others are ignored, and a value that does not fit is a bad row: a dead letter with
+    partition and offset, or the end of the queries that read the topic.  Records without a value (tombstones)
+    are left out, since they say that a key is gone.  Without ``schema``, the rows are
+    ``key BINARY, value BINARY, timestamp TIMESTAMP, partition INT, offset BIGINT``, tombstones among them.
 
     ``options`` are those of Spark's Kafka connector, such as "kafka.security.protocol".  A new query starts
     at the "earliest" or the "latest" record there is; ``ending="latest"`` ends at the last record there is

@@ -1,7 +1,8 @@
 """``hg.to_kafka(servers, topic, key="user_id")``: results as records of a topic, written by the Spark engine.
 
-At least once: after a crash, the records of the last step may be there twice.  Each record names its query
-and step in headers (``headgate-query``, ``headgate-step``), so that a reader can tell them.
+At least once: after a crash, the records of the last step may be there twice.  Each record names its query,
+its step and the checkpoint in headers (``headgate-query``, ``headgate-step``, ``headgate-checkpoint``); a
+repeated step has the same ones, so a reader can drop what it has seen.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headgate.graph.schema import require_columns
 
 QUERY_HEADER = "headgate-query"
 STEP_HEADER = "headgate-step"
+CHECKPOINT_HEADER = "headgate-checkpoint"
 
 
 class KafkaSink(Sink):

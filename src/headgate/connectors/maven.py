@@ -26,6 +26,7 @@ SCALA = "2.13"
 _NO_ANSWER = re.compile(r"ERROR: \w*Handler: |SERVER ERROR")
 _MISSING = re.compile(r"^\W*(\S+#\S+;\S+): not found", re.MULTILINE)
 _MINUTES = 10
+FALLBACK = "HEADGATE_KAFKA_FALLBACK"
 
 
 class PackageError(HeadgateError):
@@ -67,12 +68,16 @@ def _known() -> dict[str, tuple[Choice, ...]]:
         "at.yawk.lz4",
         "org.xerial.snappy",
     )
+    choices = [Choice((f"{connector}:{spark_version()}",), without=spark_has)]
+    # A mirror may lag behind Spark's releases.  Another version may fail in ways that show only under load or
+    # with security on, so it is used only where the user names it.
+    fallback = os.environ.get(FALLBACK)
+    if fallback:
+        version, _, of_tokens = fallback.partition(",")
+        instead = {tokens: of_tokens} if of_tokens else {}
+        choices.append(Choice((f"{connector}:{version}",), instead, without=spark_has))
     return {
-        # A mirror may lag behind Spark's releases; 4.2.0 is tested on Spark 4.3.0 together with those tokens.
-        "spark-kafka": (
-            Choice((f"{connector}:{spark_version()}",), without=spark_has),
-            Choice((f"{connector}:4.2.0",), {tokens: "4.0.0"}, without=spark_has),
-        ),
+        "spark-kafka": tuple(choices),
         "kafka-broker": (
             Choice(
                 (f"org.apache.kafka:kafka_{SCALA}:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
@@ -84,9 +89,10 @@ def _known() -> dict[str, tuple[Choice, ...]]:
 def jars(name: str) -> list[str]:
     """Paths of the jars of "spark-kafka" (Spark's connector), "kafka-broker", or any "group:name:version".
 
-    The connector's list is what ``spark.jars`` takes, joined by commas.  The connector has the version of
-    the installed Spark; where the repository has none of that version, an older one that is known to work
-    is taken with a warning.
+    The connector's list is what ``spark.jars`` takes, joined by commas.  The connector and its token provider
+    have the version of the installed Spark.  Where the repository has none of that version, those that
+    ``HEADGATE_KAFKA_FALLBACK`` names (``4.2.0``, or ``4.2.0,4.0.0`` with another token provider) are taken
+    with a warning; without it that is an error.
     """
     choices = _known().get(name)
     if choices is None:
@@ -105,9 +111,10 @@ def jars(name: str) -> list[str]:
         if problem is None:
             return _listed(choices, choice)
         problems.append(f"{choice}: {problem}")
+    other = f" or name another version of it in {FALLBACK};" if name == "spark-kafka" else ""
     raise PackageError(
-        f"The Java package '{name}' could not be fetched: {'; '.join(problems)}. Check its name and version; "
-        f"or put its jars and those that it needs into '{cache() / choices[0].folder}'."
+        f"The Java package '{name}' could not be fetched: {'; '.join(problems)}. Check its name and version;"
+        f"{other} or put its jars and those that it needs into '{cache() / choices[0].folder}'."
     )
 
 

@@ -1,26 +1,29 @@
 """``hg.to_parquet("out/orders")``: a folder of Parquet files that is whole at any moment.
 
-A part is written under a hidden temporary name and renamed when it is complete, so a reader never sees
-half a file; sorted by name, the parts are in the order of the results.
+A part is written under a hidden temporary name and gets its own when it is complete, so a reader never sees
+half a file; sorted by name, the parts of a query are in the order of its results.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import uuid
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.checkpoint.disk import make_folder, sync_folder
+from headgate.checkpoint.places import local_path
+from headgate.connectors.folder import give_name, next_number, part_name
 from headgate.connectors.sink import Sink, Writer
 from headgate.errors import SinkError
 
 PART_ROWS = 1_000_000
 PART_BYTES = 128 * 1024 * 1024
-_PART = re.compile(r"part-(\d+)\.parquet")
+_HIDDEN = (".part-", ".staged-")
+"""Parts that are not complete; a run that was killed leaves them."""
 
 
 class ParquetSink(Sink):
@@ -29,20 +32,29 @@ class ParquetSink(Sink):
     def __init__(self, path: str, overwrite: bool, append: bool) -> None:
         self.path: str = path
         self.overwrite = overwrite
-        self.append = append
+        self.append = self.shares = append
 
     def open(self, query: str, schema: pa.Schema) -> Writer:
-        folder = Path(self.path)
+        first = self.claim(query)
+        # Absolute, since Arrow would take a relative path with a colon as a URL.
+        return ParquetWriter(query, Path(os.path.abspath(self.path)), schema, first, self.append)
+
+    def claim(self, query: str, *, durable: bool = False) -> int:
+        """Make the folder ready for the first part, or refuse it; the number of that part.
+
+        ``durable``: a power cut does not bring back what was deleted.
+        """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            present = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+            make_folder(self.path, durable=durable)
+            present = sorted(p for p in Path(self.path).iterdir() if not p.name.startswith("."))
             first = self._make_room(query, present)
+            if durable:
+                sync_folder(self.path)
         except OSError as error:
             raise _cannot(query, self.path, error) from error
-        return ParquetWriter(query, folder, schema, first)
+        return first
 
     def _make_room(self, query: str, present: list[Path]) -> int:
-        """Number of the first part to write."""
         if present and not (self.overwrite or self.append):
             raise SinkError(
                 f"Query '{query}': the folder '{self.path}' is not empty (it holds '{present[0].name}'); "
@@ -57,21 +69,23 @@ class ParquetSink(Sink):
                     f"Query '{query}': '{self.path}' holds '{foreign[0].name}', which is not a Parquet file; "
                     "overwrite=True deletes only Parquet files. Move it away or choose another folder."
                 )
-            for part in present:
-                part.unlink()
+            leftovers = [p for p in Path(self.path).iterdir() if p.name.startswith(_HIDDEN)]
+            for part in (*present, *leftovers):
+                part.unlink(missing_ok=True)
             return 0
-        numbers = [int(match[1]) for p in present if (match := _PART.fullmatch(p.name))]
-        return max(numbers, default=-1) + 1
+        return next_number(p.name for p in present)
 
 
 class ParquetWriter(Writer):
     """One query's parts, one after the other."""
 
-    def __init__(self, query: str, folder: Path, schema: pa.Schema, first: int) -> None:
+    def __init__(self, query: str, folder: Path, schema: pa.Schema, first: int, shared: bool) -> None:
         self._query = query
         self._folder = folder
         self._schema = schema
         self._first = self._number = first
+        self._shared = shared
+        """Others may add parts to the folder meanwhile."""
         self._writer: pq.ParquetWriter | None = None
         self._temporary: Path | None = None
         self._rows = self._bytes = 0
@@ -113,12 +127,15 @@ class ParquetWriter(Writer):
         assert self._writer is not None
         assert self._temporary is not None
         self._writer.close()
-        part = self._folder / f"part-{self._number:06d}.parquet"
-        if part.exists():
-            raise SinkError(
-                f"'{part.name}' was written by somebody else meanwhile; give each query its own folder."
-            )
-        os.rename(self._temporary, part)
+        while not give_name(self._temporary, self._folder / part_name(self._number)):
+            if not self._shared:
+                raise SinkError(
+                    f"'{part_name(self._number)}' was written by another query meanwhile; give each query "
+                    "its own folder, or pass append=True for both."
+                )
+            self._number += 1
+        with contextlib.suppress(FileNotFoundError):
+            self._temporary.unlink()
         self._writer = self._temporary = None
         self._rows = self._bytes = 0
         self._number += 1
@@ -141,11 +158,11 @@ def to_parquet(path: str | os.PathLike[str], *, overwrite: bool = False, append:
     """A sink that writes the folder ``path`` as Parquet files whose sorted names give the order.
 
     A folder that is not empty is refused unless ``overwrite`` replaces its Parquet files or ``append``
-    adds to them.
+    adds to them.  Several queries may write to one folder if all of them append.
     """
     if overwrite and append:
         raise SinkError("to_parquet: pass overwrite=True or append=True, not both.")
-    name = os.fspath(path)
+    name = local_path(path, "to_parquet", SinkError)
     if os.path.exists(name) and not os.path.isdir(name):
         raise SinkError(f"to_parquet: '{name}' is a file; give a folder.")
     return ParquetSink(name, overwrite, append)

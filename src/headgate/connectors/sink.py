@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import pyarrow as pa
+
+from headgate.errors import PipelineError
 
 
 class Writer(ABC):
@@ -23,7 +27,23 @@ class Sink(ABC):
 
     path: str | None = None
     """The folder it writes, for sinks that write one: a source must not read it."""
+    shares = True
+    """Other queries may write to the same ``path``."""
 
     @abstractmethod
     def open(self, query: str, schema: pa.Schema) -> Writer:
         """A writer of ``query``'s results; raises SinkError if they cannot be written there."""
+
+
+def check_shared(query: str, sink: Sink, others: Iterable[tuple[str, Sink]]) -> None:
+    """Raise PipelineError if ``query`` would write into the folder of one of the other queries."""
+    if sink.path is None:
+        return
+    folder = os.path.realpath(sink.path)
+    for other, its in others:
+        if its.path is None or (sink.shares and its.shares) or os.path.realpath(its.path) != folder:
+            continue
+        raise PipelineError(
+            f"Query '{query}' writes to '{sink.path}', and so does query '{other}'; give each a folder of "
+            "its own, or pass append=True for both to have their parts in one."
+        )

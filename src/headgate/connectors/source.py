@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
+from headgate.connectors.refused import COLUMN, has_refused, together
+from headgate.errors import HeadgateError, PipelineError, SourceError, nearest
 from headgate.graph.packet import Seconds
-from headgate.graph.schema import normalise_batch
+from headgate.graph.schema import normal_type, normalise_batch
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class Source(ABC):
     """It ends by itself."""
     live: bool = False
     """Its tuples arrive over time, so they are admitted as they come and not in turns."""
+    refuses: bool = False
+    """It may refuse rows (``sources.refused``): they are dead letters, or fail the queries that read it."""
 
     @abstractmethod
     def open(self) -> Reader:
@@ -86,7 +92,7 @@ class Cutter:
                 wanted -= batch.num_rows
         if not pieces:
             return None
-        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        return together(pieces)
 
 
 class BatchReader(Reader):
@@ -102,3 +108,76 @@ class BatchReader(Reader):
     def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
         batch = self._cutter.take(max_rows)
         return None if batch is None else Chunk(normalise_batch(batch, self._schema), 0.0)
+
+
+def fitted(found: Any, name: str, schema: pa.Schema) -> Chunk | Wait | None:
+    """What the reader of source ``name`` gave, in the types of ``schema``; SourceError if it does not fit.
+
+    Every engine asks this of every reader.  A source of the user's own may give anything, and a batch of
+    another schema would fail far from here, in an operator of a query that reads something else as well.
+    """
+    if found is None or isinstance(found, Wait):
+        return found
+    if not isinstance(found, Chunk):
+        raise SourceError(
+            f"Source '{name}': its reader gave a {type(found).__name__}; it must be a Chunk, a Wait or None."
+        )
+    batch, arrivals = found.batch, found.arrivals
+    if not isinstance(batch, pa.RecordBatch):
+        raise SourceError(
+            f"Source '{name}': its reader gave a chunk with a {type(batch).__name__} where a pyarrow "
+            "RecordBatch should be."
+        )
+    if isinstance(arrivals, int):
+        arrivals = float(arrivals)
+    if not isinstance(arrivals, float) and len(arrivals) != batch.num_rows:
+        raise SourceError(
+            f"Source '{name}': its reader gave {len(arrivals)} arrival times for {batch.num_rows} rows; give "
+            "one for each row, or a single number for all."
+        )
+    expected = schema.append(COLUMN) if has_refused(batch) else schema
+    if batch.schema.equals(expected) and arrivals is found.arrivals:
+        return found
+    _check_columns(batch.schema, name, expected)
+    try:
+        return Chunk(normalise_batch(batch, expected), arrivals)
+    except pa.ArrowException as error:
+        raise SourceError(f"Source '{name}': a batch cannot be brought to its schema: {error}.") from error
+
+
+def _check_columns(given: pa.Schema, name: str, schema: pa.Schema) -> None:
+    for field in schema:
+        if given.names.count(field.name) != 1:
+            has = ", ".join(map(repr, given.names)) or "no columns"
+            raise SourceError(
+                f"Source '{name}': its schema promises one column '{field.name}' ({field.type}), but a "
+                f"batch has {has}."
+            )
+        type_ = given.field(field.name).type
+        if not pt.is_null(type_) and _normal(type_, field.name) != field.type:
+            raise SourceError(
+                f"Source '{name}': its schema promises column '{field.name}' as {field.type}, but a batch "
+                f"has it as {type_}; change the source's schema or what its reader gives."
+            )
+    extra = [column for column in given.names if column not in schema.names]
+    if extra:
+        raise SourceError(
+            f"Source '{name}': a batch has a column '{extra[0]}' that the source's schema does not promise."
+            f"{nearest(extra[0], schema.names)}"
+        )
+
+
+def _normal(type_: pa.DataType, column: str) -> pa.DataType | None:
+    try:
+        return normal_type(type_, column)
+    except PipelineError:
+        return None
+
+
+def source_error(name: str, error: Exception) -> HeadgateError:
+    """What a source raised, in the user's words."""
+    if isinstance(error, HeadgateError):
+        return error
+    found = SourceError(f"Source '{name}' failed: {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

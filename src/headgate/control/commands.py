@@ -8,6 +8,7 @@ from headgate.control.socket import Handler
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Output
 from headgate.runtime.change import Change
+from headgate.runtime.limits import MOST_BATCH, MOST_WORKERS, whole_number
 
 if TYPE_CHECKING:
     from headgate.engines.realtime import RealtimeRun
@@ -25,10 +26,7 @@ def set_something(run: RealtimeRun, given: dict[str, Any]) -> dict[str, Any]:
             f"'{what}' cannot be set.{nearest(str(what), WHAT)} These can: {', '.join(WHAT)}."
         )
     if what in ("batch", "workers"):
-        try:
-            value = int(str(value))
-        except ValueError:
-            raise PipelineError(f"{what} {value}: it must be a whole number of at least 1.") from None
+        value = whole_number(value, what, MOST_BATCH if what == "batch" else MOST_WORKERS)
     outputs: list[Output] = []
     if what == "add":
         load = run.line.load if run.line is not None else None
@@ -71,16 +69,19 @@ def _status(run: RealtimeRun, core: Core) -> dict[str, Any]:
 
 
 def query_status(own: QueryReport, state: str, backlog: int, restarts: int = 0) -> dict[str, Any]:
-    """A query as ``headgate status`` shows it; ``state`` unless it has failed."""
+    """A query as ``headgate status`` shows it; ``state`` unless it has failed or waits for a source."""
+    waits = own.waits_for is not None and state == "running"
     return {
         "name": own.name,
-        "state": state if own.error is None else "failed",
+        "state": "failed" if own.error is not None else "waiting" if waits else state,
         "error": None if own.error is None else str(own.error),
+        "waits_for": own.waits_for,
         "tuples_in": own.tuples_in,
         "tuples_out": own.tuples_out,
         "p50": own.latency.p50,
         "p99": own.latency.p99,
         "qos": own.qos,
+        "utility": own.utility,
         "shed": own.shed,
         "backlog": backlog,
         "restarts": restarts,

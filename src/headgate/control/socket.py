@@ -1,99 +1,55 @@
 """Commands to a running application, through one Unix socket that its process owns.
 
 A request is one JSON line, ``{"command": "restart", "arguments": {"query": "carts"}}``, and so is its answer;
-whatever goes wrong is an answer with ``"error"``.  The socket lies in a folder of the user's own.  Whether a
-socket's process is alive is told by a lock beside it, which the kernel lets go when the process ends, however
-it ends: so two processes cannot both take over what a dead one has left.
+whatever goes wrong is an answer with ``"error"``.  The socket lies in a folder of the user's
+own (``socket_folder``).  Whether a socket's process is alive is told by a lock beside it, which the kernel
+lets go when the process ends, however it ends: so two processes cannot both take over what a dead one has
+left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import math
 import os
 import socket
-import stat
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
-from headgate.errors import HeadgateError
+from headgate.control.socket_folder import (
+    check_folder,
+    check_socket,
+    make_folder,
+    peer,
+    runtime_folder,
+    socket_path,
+    user,
+)
+from headgate.errors import ControlError, HeadgateError, NotRunning
+
+__all__ = [
+    "Control",
+    "ControlError",
+    "Handler",
+    "NotRunning",
+    "call",
+    "running",
+    "runtime_folder",
+    "socket_path",
+]
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
 
-LONGEST_PATH = 103
-"""Bytes that a socket's path may have: 107 on Linux, 103 on macOS."""
 LONGEST_LINE = 1 << 20
+"""Bytes that a request may have."""
 PATIENCE = 60.0
 """Seconds that either side waits for the other to speak."""
 _HELLO = "hello"
-
-
-class ControlError(HeadgateError):
-    """A command that no running application could take, or that one refused."""
-
-
-class NotRunning(ControlError):
-    """There is no such application to talk to."""
-
-
-# --- where sockets are ----------------------------------------------------------------------------------
-
-
-def runtime_folder() -> Path:
-    """The user's own folder of sockets: as ``HEADGATE_RUNTIME`` says, of the session, or a temporary one."""
-    given = os.environ.get("HEADGATE_RUNTIME")
-    if given:
-        return Path(given)
-    session = os.environ.get("XDG_RUNTIME_DIR")
-    if session:
-        return Path(session) / "headgate"
-    return Path(tempfile.gettempdir()) / f"headgate-{os.getuid()}"
-
-
-def _own_folder() -> Path:
-    """The folder, made if need be; one that others could write to is refused."""
-    folder = runtime_folder()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise ControlError(
-            f"The folder for control sockets, {folder}, cannot be made ({error.strerror}); "
-            "set HEADGATE_RUNTIME to a folder of your own."
-        ) from error
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise ControlError(
-            f"Others can write to the folder for control sockets, {folder}; "
-            "set HEADGATE_RUNTIME to a folder of your own, with mode 0700."
-        )
-    return folder
-
-
-def socket_path(app_name: str) -> Path:
-    """Where an application's socket is: named after it, or by a hash of its name where that is too long."""
-    folder = runtime_folder()
-    path = folder / f"{quote(app_name, safe=' ', errors='surrogatepass')}.sock"
-    if _length(path) > LONGEST_PATH:
-        digest = hashlib.sha256(app_name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        path = folder / f"{digest}.sock"
-    if _length(path) > LONGEST_PATH:
-        raise ControlError(
-            f"The folder for control sockets, {folder}, has too long a name for a socket in it; "
-            "set HEADGATE_RUNTIME to a shorter one."
-        )
-    return path
-
-
-def _length(path: Path) -> int:
-    return len(os.fsencode(path))
 
 
 # --- the application's side -----------------------------------------------------------------------------
@@ -129,7 +85,7 @@ class Control:
 
     def open(self) -> None:
         """Own the socket and start to answer; an application of this name that runs already is an error."""
-        _own_folder()
+        make_folder()
         self.path = socket_path(self.app_name)
         self._closing = False
         self._lock = self._take_lock(self.path.with_suffix(".lock"))
@@ -214,15 +170,22 @@ class Control:
             connection.settimeout(PATIENCE)
             line = _read_line(connection)
             if line:
-                connection.sendall(_line(self._answer(line)))
+                connection.sendall(_line(self._answer(line, peer(connection))))
+                # A connection that is closed with bytes unread is reset, and the answer lost with it.
+                while not line.endswith(b"\n") and (line := connection.recv(1 << 16)):
+                    pass
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes, asking: int | None) -> dict[str, Any]:
+        if asking not in (None, os.geteuid(), 0):  # root may do anything anyway
+            return {"error": f"Application '{self.app_name}' belongs to another user."}
+        if len(line) > LONGEST_LINE:
+            return {"error": f"The request is longer than {LONGEST_LINE:,} bytes."}
         try:
             request = json.loads(line)
             command, arguments = request["command"], request.get("arguments", {})
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise TypeError
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {"error": 'A request is one line of JSON: {"command": "…", "arguments": {…}}.'}
         handler = self._handlers.get(command)
         if handler is None:
@@ -296,7 +259,7 @@ def call(app_name: str | None, command: str, /, **arguments: Any) -> dict[str, A
             f"Application '{name}' did not answer '{command}' within {PATIENCE:g} seconds; it may be stopped "
             "or too busy."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ControlError(
             f"Application '{name}' gave no answer to '{command}' ({error}); it may just have ended."
         ) from error
@@ -308,8 +271,8 @@ def call(app_name: str | None, command: str, /, **arguments: Any) -> dict[str, A
 def running() -> list[str]:
     """The names of the applications that this user is running, in order."""
     names = []
-    for path in sorted(runtime_folder().glob("*.sock")):
-        with contextlib.suppress(OSError, ValueError, KeyError):
+    for path in sorted(runtime_folder().glob("*.sock")) if check_folder() else ():
+        with contextlib.suppress(OSError, ValueError, KeyError, RecursionError, ControlError):
             names.append(str(_ask(path, _HELLO, {})["app"]))
     return sorted(names)
 
@@ -328,9 +291,14 @@ def _listed(names: list[str]) -> str:
 
 
 def _ask(path: Path, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    check_folder()
+    check_socket(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PATIENCE)
         connection.connect(str(path))
+        answering = peer(connection)
+        if answering not in (None, os.geteuid()):
+            raise ControlError(f"The socket {path} is answered by {user(answering)}; no command was sent.")
         connection.sendall(_line({"command": command, "arguments": arguments}))
         line = _read_line(connection, None)
     if not line.endswith(b"\n"):

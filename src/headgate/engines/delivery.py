@@ -42,11 +42,15 @@ class Delivery:
                 if output.report.error is None:
                     self._failed(output, error)
 
+    def close_last(self, output: LiveOutput) -> None:
+        """The run is over: close a sink, after the last dead letters if it is theirs."""
+        letters = self._core.lifecycle.letters
+        if letters is not None and output is letters.output:
+            letters.close()
+            self.hand_over(output, output.take())
+        self.close(output)
+
     def close_all(self) -> None:
         """The run is over."""
-        letters = self._core.lifecycle.letters
-        if letters is not None:
-            letters.close()
-            self.hand_over(letters.output, letters.output.take())
         for output in self._core.live.outputs:
-            self.close(output)
+            self.close_last(output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +17,12 @@ from headgate.engines.base import Progress
 from headgate.engines.worker_pool import WorkerPool
 from headgate.errors import HeadgateError, PipelineError
 from headgate.graph.network import Output
-from headgate.runtime.change import OVER, SUCCEEDED, Change, Line
+from headgate.runtime.change import SUCCEEDED, Change, Line, RunOver
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import Report
-from headgate.runtime.stimuli import Rescheduled, Stimulus, TimerDue
+from headgate.runtime.stimuli import Rescheduled, Stimulus, TakeOver, TimerDue
+from headgate.scheduling.interface import Policy
 
 PROGRESS_EVERY = 0.5
 
@@ -50,10 +52,16 @@ class RealtimeRun:
         self.deadline = deadline
         self.progress = progress
         self.stopping = False
+        self.halted = False
+        """It was stopped before it was done: by hand, by its time, or by an error of our own."""
+        self.closed = False
+        """The end: a thread that comes back only now touches nothing any more."""
         self.over = threading.Event()
         self.crash: BaseException | None = None
         self._actions: list[tuple[float, int, Callable[[float], None]]] = []
         self._action_count = itertools.count()
+        self._in_force: tuple[Policy, int]
+        """The policy and the number of workers asked for, before the last change."""
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -140,7 +148,7 @@ class RealtimeRun:
         """A change whose time has come; no caller is there to hear why it cannot be made."""
         line.planned.remove(change)
         try:
-            self.carry_out(change, line.outputs(change))
+            self._carry_out(change, line.outputs(change))
         except HeadgateError as error:
             self.core.driver.problems.append(f"Change at {change.at:g} s: {error}")
 
@@ -148,9 +156,35 @@ class RealtimeRun:
         """Carry a change out, from any thread; raise if it cannot be."""
         with self.lock:
             if self.stopping or self.over.is_set():
-                raise PipelineError(SUCCEEDED if self.succeeded else OVER)
-            self.carry_out(change, outputs)
+                raise PipelineError(SUCCEEDED) if self.succeeded else RunOver
+            self._carry_out(change, outputs)
+            recruits = self.workers.take_recruits()
             self.alarm.notify_all()
+        self._start_workers(recruits)
+
+    def _carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
+        """Lock held."""
+        self._in_force = (self.core.driver.policy, self.core.driver.requested)
+        self.carry_out(change, outputs)
+
+    def _start_workers(self, recruits: Sequence[tuple[int, threading.Thread]]) -> None:
+        """No lock: start the threads that a change has called for.
+
+        Under the lock, everyone would wait until the last of a thousand has started.  If the machine gives no
+        more of them, the policy and the number of workers before that change come back.
+        """
+        for place, (_, thread) in enumerate(recruits):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                policy, requested = self._in_force
+                with self.lock:
+                    self.workers.dismiss([worker for worker, _ in recruits[place:]])
+                    self.leave(self.tell(TakeOver(policy, requested)))
+                raise PipelineError(
+                    f"The machine starts no more threads ({error}): policy '{policy.name}' with {requested} "
+                    "workers stays as it was."
+                ) from error
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held: make a change."""
@@ -165,6 +199,7 @@ class RealtimeRun:
 
     def halt(self) -> None:
         with self.lock:
+            self.halted = True
             self.over.set()
             self.alarm.notify_all()
 
@@ -189,6 +224,7 @@ class RealtimeRun:
         while not self.over.is_set():
             now = self.now()
             if self.deadline is not None and now >= self.deadline:
+                self.halted = True
                 return
             if self.progress is not None and now - shown >= PROGRESS_EVERY:
                 shown = now
@@ -203,7 +239,14 @@ class RealtimeRun:
                 soon = [now + PROGRESS_EVERY]
                 soon += [at for at, _, _ in self._actions[:1]]
                 soon += [self.deadline] if self.deadline is not None else []
-                self.alarm.wait(max(min(soon) - self.now(), 0.0))
+                recruits = self.workers.take_recruits()
+                if not recruits:
+                    self.alarm.wait(max(min(soon) - self.now(), 0.0))
+            try:
+                self._start_workers(recruits)
+            except PipelineError as error:  # a change that was planned: no caller waits for the answer
+                with self.lock:
+                    self.core.driver.problems.append(str(error))
             self.aside()
 
     def stop(self) -> None:
@@ -220,4 +263,22 @@ class RealtimeRun:
             work(*args)
         except BaseException as error:
             self.crash = self.crash or error
+            self.halted = True
             self.stop()
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does, unless the program has a handler of its own for it.
+
+    By default it ends the process at once, and what sinks have written stays unfinished.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 Body = Callable[[int], None]
 
@@ -12,12 +13,11 @@ class WorkerPool:
     """Threads by number.
 
     ``body(worker)`` is what a worker does until the run stops; ``guard`` runs it and sees to its errors.
+    The threads die with the program: a call may hang, and a program that was told to end must end.
     """
 
-    def __init__(
-        self, guard: Callable[[Body, int], None], body: Body, count: int, *, daemon: bool | None = None
-    ) -> None:
-        self._guard, self._body, self._daemon = guard, body, daemon
+    def __init__(self, guard: Callable[[Body, int], None], body: Body, count: int) -> None:
+        self._guard, self._body = guard, body
         self._beds: list[threading.Semaphore] = []
         self._shared: threading.Semaphore | None = None
         """One semaphore for all, whose value is the number of tasks."""
@@ -31,11 +31,13 @@ class WorkerPool:
         self._gone: set[int] = set()
         """Workers that were too many and have gone."""
         self._threads: list[threading.Thread] = []
+        self._recruits: list[tuple[int, threading.Thread]] = []
+        """Workers that are new, with their threads, which have not been started."""
         self.count = 0
         self._grow(count)
 
-    def _grow(self, count: int, now: float = 0.0) -> list[threading.Thread]:
-        """As many places as there are workers; the threads of those that are new, or come back."""
+    def _grow(self, count: int, now: float = 0.0) -> None:
+        """As many places as there are workers; those that are new, or come back, wait to be started."""
         new = sorted({worker for worker in self._gone if worker < count} | {*range(len(self._beds), count)})
         for worker in new:
             if worker == len(self._beds):
@@ -44,17 +46,24 @@ class WorkerPool:
             self.since[worker] = now
             self._gone.discard(worker)
         self.count = count
-        made = [
-            threading.Thread(
+        for worker in new:
+            thread = threading.Thread(
                 target=self._guard,
                 args=(self._body, worker),
                 name=f"headgate-worker-{worker}",
-                daemon=self._daemon,
+                daemon=True,
             )
-            for worker in new
-        ]
-        self._threads += made
-        return made
+            self._threads.append(thread)
+            self._recruits.append((worker, thread))
+
+    def take_recruits(self) -> list[tuple[int, threading.Thread]]:
+        """Lock held: the workers whose threads have not been started, for the caller to start."""
+        recruits, self._recruits = self._recruits, []
+        return recruits
+
+    def dismiss(self, workers: Sequence[int]) -> None:
+        """Lock held: these could not be started."""
+        self._gone.update(workers)
 
     def share(self, one_semaphore: bool) -> None:
         """Lock held: whether all workers sleep on one semaphore."""
@@ -69,9 +78,8 @@ class WorkerPool:
         self.wake_all()
 
     def resize(self, count: int, now: float) -> None:
-        """Lock held: so many workers from now on."""
-        for thread in self._grow(count, now):
-            thread.start()
+        """Lock held: so many workers from now on; the caller starts those that are new."""
+        self._grow(count, now)
 
     def leaves(self, worker: int) -> bool:
         """Lock held: whether a worker is one too many, and goes."""
@@ -85,13 +93,15 @@ class WorkerPool:
         return True
 
     def start(self) -> None:
-        for thread in self._threads:
+        for _, thread in self.take_recruits():
             thread.start()
 
-    def join(self) -> None:
+    def join(self, until: float | None = None) -> bool:
+        """Wait for the threads to end, until a moment of the monotonic clock; whether all have."""
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(None if until is None else max(until - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def sleep(self, worker: int, timeout: float | None = None) -> None:
         """Until it is woken.  That happens under the lock, after it has parked: the permit waits for it."""

@@ -25,10 +25,19 @@ _MICROS = {
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*,?")
 
 
+def spell_duration(micros: int) -> str:
+    """Microseconds as people write them, in the largest units that need no fraction: ``"90 minutes"``."""
+    units = ("week", "day", "hour", "minute", "second", "ms", "us")
+    unit = next((unit for unit in units if micros and micros % _MICROS[unit] == 0), "second")
+    number = micros // _MICROS[unit]
+    plural = "s" if number != 1 and unit not in ("ms", "us") else ""
+    return f"{number} {unit}{plural}"
+
+
 def parse_duration(duration: str | int | float, what: str) -> int:
     """Microseconds of ``duration``; a bare number is in seconds.  ``what`` names it in errors."""
     if isinstance(duration, (int, float)) and not isinstance(duration, bool):
-        micros = round(duration * 1_000_000)
+        micros = _rounded(duration * 1_000_000, str(duration), what)
     elif isinstance(duration, str) and duration.strip():
         micros, place = 0, 0
         while place < len(duration.rstrip()):
@@ -45,10 +54,17 @@ def parse_duration(duration: str | int | float, what: str) -> int:
                     f"{what}: '{unit}' in '{duration}' is not a unit of time.{nearest(unit, _MICROS)} "
                     "Use ms, seconds, minutes, hours, days or weeks."
                 )
-            micros += round(float(number) * _MICROS[known])
+            micros += _rounded(float(number) * _MICROS[known], duration, what)
             place = part.end()
     else:
         raise PipelineError(f"{what}: {duration!r} is not a duration; write e.g. '5 minutes' or '250 ms'.")
     if micros < 0:
         raise PipelineError(f"{what}: '{duration}' is negative.")
     return micros
+
+
+def _rounded(micros: float, duration: str, what: str) -> int:
+    """Whole microseconds, of which a timestamp has room for 2^63."""
+    if not abs(micros) < 2.0**63:
+        raise PipelineError(f"{what}: '{duration:.40}' is not a duration that microseconds can count.")
+    return round(micros)

@@ -222,11 +222,7 @@ class Network:
 
     def sources_of(self, port: Port) -> set[Source]:
         """The sources whose tuples can reach a port."""
-        found = {a.node for a in port if isinstance(a.node, Source)}
-        for place in self._reaching(port):
-            for upstream in self.boxes[place].ports:
-                found |= {a.node for a in upstream if isinstance(a.node, Source)}
-        return found
+        return sources_before(port)
 
     def _reaching(self, port: Port) -> set[int]:
         return {self.index[box] for box in boxes_before(port)}
@@ -304,6 +300,12 @@ def boxes_before(port: Port) -> list[Box]:
             found[box] = None
             todo += upstream_boxes(box)
     return list(found)
+
+
+def sources_before(port: Port) -> set[Source]:
+    """The sources whose tuples can reach a port."""
+    ports = [port, *(upstream for box in boxes_before(port) for upstream in box.ports)]
+    return {arrow.node for each in ports for arrow in each if isinstance(arrow.node, Source)}
 
 
 def _find_circle(boxes: Iterable[Box]) -> list[Box]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.time import LIMIT
 
 
 class Kind(enum.Enum):
@@ -86,11 +87,18 @@ class Operator:
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""
 
+    time_limit: int = LIMIT
+    """Microseconds from 1970 up to which the operator can count event times."""
+
     _nothing: tuple[pa.RecordBatch, ...]
 
     def __init__(self, inputs: Sequence[pa.Schema], outputs: Sequence[pa.Schema]) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+
+    def event_columns(self) -> tuple[str | None, ...]:
+        """For each input the column whose times the operator counts with; None if it looks at none."""
+        return self.times_by_input
 
     @property
     def label(self) -> str:

@@ -142,7 +142,7 @@ def _parts(
     ticks = None
     if column is not None:
         index = packet.schema.get_field_index(column)
-        ticks = ticks_of(Packet(packet.batch, order), index)
+        ticks = ticks_of(Packet(packet.batch, order), index, operator.time_limit)
     owner = owners[bucket_of(packet.batch, operator.keys_by_input[port], buckets)]
     # All shards' rows are put side by side once, and each shard's are a slice of that.
     by_shard = np.argsort(owner, kind="stable")

@@ -12,15 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import TypeMismatch
-from headgate.graph.columns import Ints, from_words, integers, invalid
+from headgate.errors import PipelineError, TypeMismatch
+from headgate.graph.columns import Ints, Mask, from_words, integers, invalid
 from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.schema import require_columns
 
 NEVER = -(1 << 62)
 """Before any event time; a quarter of the range, so that subtracting a lateness cannot overflow."""
 
+LIMIT = 1 << 61
+"""Microseconds from 1970, before and after, that operators can count with: some 73,000 years.
+
+A row beyond is a bad row.  Its window would have no end that fits 64 bits, or one behind the time at which
+the end of the stream closes windows, so it would be in none and not late either.
+"""
+
+LONGEST = 1 << 59
+"""Microseconds of the longest window and lateness: with them no sum or difference of times overflows."""
+
 _DAY = 86_400_000_000
+_YEAR = 31_556_952_000_000
 
 
 def time_column(schema: pa.Schema, name: str, what: str) -> int:
@@ -42,13 +53,44 @@ def window_time(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_timestamp(kind) else pa.timestamp("us")
 
 
-def event_times(array: pa.Array) -> Ints:
-    """Microseconds of every value, ``NEVER`` for null."""
+def event_times(array: pa.Array, limit: int = LIMIT) -> Ints:
+    """Microseconds of every value; ``NEVER`` for null and for times beyond ``limit``, which move nothing."""
     times = integers(array)
+    null = invalid(array)
+    far = beyond(array, limit)
+    if far is not None:
+        null = far if null is None else null | far
     if pa.types.is_date32(array.type):
         times = times * _DAY
-    null = invalid(array)
     return times if null is None else np.where(null, NEVER, times)
+
+
+def beyond(array: pa.Array, limit: int = LIMIT) -> Mask | None:
+    """Which times are further than ``limit`` from 1970; None if none is."""
+    values = integers(array)  # nulls are 0
+    most = limit // _DAY if pa.types.is_date32(array.type) else limit
+    if not len(values) or (values.max() <= most and values.min() >= -most):
+        return None
+    return (values > most) | (values < -most)
+
+
+def too_far(array: pa.Array, row: int, name: str, limit: int = LIMIT) -> str:
+    """What is wrong with a time beyond ``limit``."""
+    value = int(integers(array.slice(row, 1))[0])
+    unit = "days" if pa.types.is_date32(array.type) else "microseconds"
+    return (
+        f"column '{name}' is {value} {unit} from 1970, and event times must be within "
+        f"{limit // _YEAR:,} years of it"
+    )
+
+
+def check_length(micros: int, given: object, what: str) -> int:
+    """``micros``, unless windows of that length cannot be counted."""
+    if micros > LONGEST:
+        raise PipelineError(
+            f"{what}: '{given}' is too long; the longest is {LONGEST // _YEAR // 1000 * 1000:,} years."
+        )
+    return micros
 
 
 def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
@@ -56,12 +98,12 @@ def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
     return from_words(times, kind)
 
 
-def ticks_of(packet: Packet, column: int) -> Ticks:
+def ticks_of(packet: Packet, column: int, limit: int = LIMIT) -> Ticks:
     """What every bucket of ``packet`` has to know about time: the rows at which its maximum moves.
 
     The last row is always among them: an input that falls idle does so after it.
     """
-    times = event_times(packet.batch.column(column))
+    times = event_times(packet.batch.column(column), limit)
     highest = np.maximum.accumulate(times)
     moved = np.diff(highest, prepend=NEVER - 1) > 0
     moved[-1:] = True

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headgate.errors import PipelineError
 from headgate.graph.durations import parse_duration
+from headgate.graph.time import check_length
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Window:
 def _window(kind: str, size: str | float, every: str | float, on: str, lateness: str | float) -> Window:
     if not isinstance(on, str) or not on:
         raise PipelineError(f"{kind} window: on= must name the event-time column.")
-    micros = parse_duration(size, f"{kind} window: size")
+    micros = check_length(parse_duration(size, f"{kind} window: size"), size, f"{kind} window: size")
     step = parse_duration(every, f"{kind} window: every")
     if micros == 0 or step == 0:
         raise PipelineError(f"{kind} window: its length must be more than zero.")
@@ -37,7 +38,8 @@ def _window(kind: str, size: str | float, every: str | float, on: str, lateness:
             f"{kind} window: every={every!r} is longer than the window {size!r}, so rows would fall between "
             "windows; make it at most the window's size."
         )
-    return Window(kind, micros, step, on, parse_duration(lateness, f"{kind} window: lateness"))
+    late = parse_duration(lateness, f"{kind} window: lateness")
+    return Window(kind, micros, step, on, check_length(late, lateness, f"{kind} window: lateness"))
 
 
 def tumbling(size: str | float, *, on: str, lateness: str | float = 0) -> Window:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from headgate.connectors.sink import check_shared
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Arrow, Box, Network, Output, Port, Source, boxes_before
 
@@ -70,7 +71,10 @@ def check_new(network: Network, outputs: Sequence[Output]) -> None:
     """Queries that join must be new, and read what is being read."""
     names = [output.name for output in network.outputs]
     sources = [source.name for source in network.sources]
+    writing = [(o.name, o.sink) for o in (*network.outputs, *filter(None, [network.dead_letter]))]
     for output in outputs:
+        check_shared(output.name, output.sink, writing)
+        writing.append((output.name, output.sink))
         if output.name in names:
             raise PipelineError(
                 f"This run has or had a query '{output.name}'; give the new one another name."

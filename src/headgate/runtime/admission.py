@@ -8,17 +8,18 @@ Once a tuple is admitted, everything that happens to it follows from its serial.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.source import Chunk, Reader, Wait
-from headgate.errors import SourceError
+from headgate.connectors.refused import has_refused, together
+from headgate.connectors.source import Chunk, Reader, Wait, fitted, source_error
 from headgate.graph import turns
 from headgate.graph.network import Source
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.dead_letters import Letter, refused_letters
 from headgate.runtime.idle_inputs import Idle, idle_inputs
 
 MARKER_EVERY = 16_384
@@ -43,8 +44,12 @@ class Entry:
     idle: bool = False
     until: float = 0.0
     """Before that it has nothing more, as it said."""
+    reading: bool = False
+    """Its reader is at work."""
     ended_at: int | None = None
     """The serial from which on it is known to have ended."""
+    letters: list[Letter] = field(default_factory=list)
+    """Rows that it has refused since the engine last looked."""
 
 
 class Admission:
@@ -66,7 +71,7 @@ class Admission:
             try:
                 entry.reader = source.origin.open()
             except Exception as error:  # a source that cannot be opened fails its queries, not the run
-                entry.error, entry.ended = error, True
+                entry.error, entry.ended = source_error(source.name, error), True
             self.entries.append(entry)
             self._buffers.append(_Buffer())
 
@@ -137,22 +142,26 @@ class Admission:
 
     def _read(self, place: int, now: float, rows: int) -> Chunk | Wait | None:
         entry = self.entries[place]
+        entry.reading = True
         try:
-            found = entry.reader.poll(now, rows)
+            found = fitted(entry.reader.poll(now, rows), entry.source.name, entry.source.schema)
         except Exception as error:
-            entry.error = error
-            if not isinstance(error, SourceError):
-                entry.error = SourceError(
-                    f"Source '{entry.source.name}' failed: {type(error).__name__}: {error}"
-                )
-                entry.error.__cause__ = error
+            entry.error = source_error(entry.source.name, error)
             found = None
+        entry.reading = False
         if found is None:
-            entry.ended = True
-            if entry.live or len(self.entries) == 1:
-                entry.ended_at = self.next_serial
-            entry.reader.close()
+            self.end(place)
         return found
+
+    def end(self, place: int) -> None:
+        """A source brings nothing more, or nothing that a query still reads."""
+        entry = self.entries[place]
+        if entry.ended:
+            return
+        entry.ended = True
+        if entry.live or len(self.entries) == 1:
+            entry.ended_at = self.next_serial
+        entry.reader.close()
 
     def _live(self, places: list[int], now: float, waits: list[float | None]) -> list[tuple[int, Packet]]:
         chunks: list[tuple[int, Chunk]] = []
@@ -242,11 +251,16 @@ class Admission:
             serial = serials + row if isinstance(serials, int) else int(serials[row])
             markers.append(Marker(serial, arrivals if isinstance(arrivals, float) else float(arrivals[row])))
         entry.rows += batch.num_rows
-        return Packet(batch, Order(serials, arrivals, batch.num_rows), tuple(markers))
+        packet = Packet(batch, Order(serials, arrivals, batch.num_rows), tuple(markers))
+        if has_refused(batch):
+            packet, letters = refused_letters(packet)
+            entry.letters += letters
+        return packet
 
     def close(self) -> None:
+        """Close the readers, but for one that has not come back from reading."""
         for entry in self.entries:
-            if not entry.ended:
+            if not entry.ended and not entry.reading:
                 entry.reader.close()
 
 
@@ -274,7 +288,7 @@ class _Buffer:
             rows -= chunk.batch.num_rows
         if len(parts) == 1:
             return parts[0].batch, _arrivals(parts[0])
-        batch = pa.concat_batches([part.batch for part in parts])
+        batch = together([part.batch for part in parts])
         times = {part.arrivals if isinstance(part.arrivals, float) else None for part in parts}
         if len(times) == 1 and None not in times:
             return batch, parts[0].arrivals

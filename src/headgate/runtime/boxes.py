@@ -87,6 +87,13 @@ class LiveBox:
         return not self.open_work
 
     @property
+    def held(self) -> int:
+        """Tuples that have come to it and whose results have not left it."""
+        sent = {unit.ticket for unit in list(self.sent)}
+        units = [unit for ticket, unit in list(self.open_work.items()) if ticket not in sent]
+        return self.inbox.rows + sum([unit.taken for unit in units])
+
+    @property
     def waiting(self) -> int:
         """Tuples that a call could take now."""
         held = 0 if self.buckets is None else self.buckets.waiting
@@ -107,6 +114,10 @@ class LiveOutput:
     failed: bool = False
     removed: bool = False
     """Nobody wants it any more; its sink is to be closed."""
+    handing: bool = False
+    """Its sink is at work."""
+    abandoned: bool = False
+    """Its sink did not come back before the run ended; nothing counts that it does now."""
     missed: dict[str, int] = field(default_factory=dict)
     """Of a query that joined: by source, the tuples that came before."""
     markers: list[Marker] = field(default_factory=list)
@@ -140,7 +151,13 @@ class LiveOutput:
         rows = len(packet)
         if rows:
             assert self.writer is not None
-            self.writer.write(packet.batch)
+            self.handing = True
+            try:
+                self.writer.write(packet.batch)
+            finally:
+                self.handing = False
+            if self.abandoned:
+                return
         now = clock()
         if rows:
             arrivals = packet.order.arrivals
@@ -168,6 +185,8 @@ class Unit:
     head: list[Order]
     """Order of its first packets, from which the first serial is found if somebody asks."""
     end: bool = False
+    taken: int = 0
+    """Rows that it took from the queue."""
     results: list[list[Packet]] = field(default_factory=list)
     markers: tuple[Marker, ...] = ()
     """Markers that came without a tuple and leave after the results."""
@@ -205,6 +224,8 @@ class Work(Unit):
     """The calls of the whole superbox by box; all of them share this."""
     keeps: bool = True
     """Some results go to a queue or an output."""
+    inside: bool = False
+    """Its operator is at work."""
     tuples_out: int = 0
     ended: float = 0.0
     seconds: float = 0.0

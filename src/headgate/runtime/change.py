@@ -17,12 +17,20 @@ from typing import Protocol
 from headgate.errors import PipelineError
 from headgate.graph.durations import parse_duration
 from headgate.graph.network import Output
+from headgate.runtime.limits import check_batch, check_period, check_workers
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
 
-OVER = "The run is over; there is nothing left to change."
+
+class RunOver(PipelineError):
+    """A change of a run that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("The run is over; there is nothing left to change.")
+
+
 SUCCEEDED = "Queries are just being added or removed; try again in a moment."
 
 
@@ -52,19 +60,15 @@ class Change:
             object.__setattr__(self, "policy", policies.get(self.policy))
         if self.period is not None:
             seconds = parse_duration(self.period, "period") / 1e6
-            if not 0 < seconds < math.inf:
-                raise PipelineError(f"period={self.period!r}: it must be more than none.")
+            check_period(seconds, self.period)
             object.__setattr__(self, "period", seconds)
         if isinstance(self.batch, int):
-            if isinstance(self.batch, bool) or self.batch < 1:
-                raise PipelineError(f"batch={self.batch!r}: it must be a whole number of at least 1 tuple.")
+            check_batch(self.batch)
             object.__setattr__(self, "batch", Count(self.batch))
         elif self.batch is not None and not isinstance(self.batch, Train):
             raise PipelineError(f"batch={self.batch!r}: give a number of tuples, or a train (hg.trains).")
-        if self.workers is not None and (
-            not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
-        ):
-            raise PipelineError(f"workers={self.workers!r}: it must be a whole number of at least 1.")
+        if self.workers is not None:
+            check_workers(self.workers)
         if not (isinstance(self.at, (int, float)) and 0 <= self.at < math.inf):
             raise PipelineError(f"at={self.at!r}: it must be seconds of the run, 0 or more.")
 
@@ -154,5 +158,5 @@ class Line:
         self._began.wait()
         runner = self._runner
         if runner is None:
-            raise PipelineError(OVER)
+            raise RunOver
         return runner

@@ -34,10 +34,12 @@ from headgate.runtime.stimuli import (
     CallEnded,
     CallProgressed,
     Free,
+    QueriesFailed,
     Rescheduled,
     Seen,
     SinkFailed,
     Stimulus,
+    TakeOver,
     TimerDue,
 )
 from headgate.scheduling.catalog import Catalog
@@ -119,6 +121,8 @@ class Core:
             Rescheduled: lambda s, now: self.driver.rescheduled(now),
             Seen: self._seen,
             Asked: self._change,
+            TakeOver: lambda s, now: self.driver.take_over(s.policy, s.requested, now),
+            QueriesFailed: lambda s, now: self.lifecycle.fail(s.queries, s.error, now),
             SinkFailed: lambda s, now: self.lifecycle.fail_output(s.output, s.error, now),
         }
 
@@ -271,7 +275,15 @@ class Core:
             for reason, count in box.gate.dropped.items()
             if count.load()
         }
-        report_shed(network, [output.report for output in live.outputs], dropped)
+        queries = self.lifecycle.queries
+        report_shed(
+            network,
+            self.catalog.boxes,
+            {output.output.name: output.report for output in queries},
+            dropped,
+            {box.box.name: box.held for box in live.boxes if not box.removed},
+            {output.output.name: output.inbox.rows for output in queries},
+        )
         return Report(
             engine=engine,
             policy=driver.policy.name,

@@ -5,6 +5,8 @@ the user asked for dead letters, and nobody calls it otherwise.  What counts as 
 
 - an expression's row that raises ``BadRow``.  No operator has changed its state by then (a key it has not met
   may have got a slot, which holds nothing), so what is before and after the row is processed in its place;
+- a row that its source refuses: a line of a file, a record of a topic that is not of the schema;
+- a row whose event time is beyond what its operator can count with, found before the operator is called;
 - a row for which a user's function of rows raises, or gives what its schema does not promise.  It is called
   once for every row.  What the function itself changed in its state before it raised stays changed.
 
@@ -12,7 +14,7 @@ A function of packets that raises cannot say which row is bad, and a sum over a 
 row to blame: these fail the query as ever.
 
 A row that an operator refused has still come: it moves event time as it would have, since other buckets of a
-keyed operator have seen it move already.
+keyed operator have seen it move already.  A time beyond all counting moves nothing, in any bucket.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from headgate.connectors.refused import split_refused
 from headgate.errors import BadRow, HeadgateError
 from headgate.graph.network import LETTERS
 from headgate.graph.operator import Operator
 from headgate.graph.operators._user import Row, batch_of_rows, rows_of
 from headgate.graph.packet import Indices, Marker, Order, Packet, Ticks, empty_batch
-from headgate.graph.time import ticks_of
+from headgate.graph.time import beyond, ticks_of, too_far
 
 
 class Letter(NamedTuple):
@@ -49,6 +52,12 @@ Outcome = tuple[list[Packet], list[Letter]]
 
 def process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcome:
     """``operator.process`` without the bad rows, and these as letters in the order of the rows."""
+    packets, far = _without_far_times(operator, packets)
+    results, letters = _process(operator, packets, state)
+    return results, sorted(far + letters, key=lambda letter: letter.serial) if far else letters
+
+
+def _process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcome:
     if operator.slow and hasattr(operator, "fn"):
         return _row_by_row(operator, packets[0], state)
     try:
@@ -57,6 +66,43 @@ def process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcom
         if len(packets) != 1 or not 0 <= bad.index < len(packets[0]):
             raise
         return _Pieces(operator, packets[0], state).around(bad)
+
+
+def _without_far_times(
+    operator: Operator, packets: Sequence[Packet]
+) -> tuple[Sequence[Packet], list[Letter]]:
+    """The packets without rows whose event time the operator cannot count with, and those as letters."""
+    columns, limit = operator.event_columns(), operator.time_limit
+    if not any(columns):
+        return packets, []
+    kept, letters = list(packets), []
+    for port, (packet, name) in enumerate(zip(packets, columns, strict=True)):
+        column = None if name is None else packet.batch.column(name)
+        far = None if column is None else beyond(column, limit)
+        if name is None or far is None:
+            continue
+        letters += [
+            _letter(packet, row, too_far(column, row, name, limit)) for row in far.nonzero()[0].tolist()
+        ]
+        near = packet.filter(pa.array(~far))
+        kept[port] = Packet(near.batch, near.order, near.markers, near.request, packet.ticks)
+    return kept, letters
+
+
+def refused_letters(packet: Packet) -> tuple[Packet, list[Letter]]:
+    """A source's packet without the rows that the source refused, and those as letters."""
+    rows, places, refusals = split_refused(packet.batch)
+    arrivals, serials = packet.order.arrival_array(), packet.order.serials
+    letters = [
+        Letter(int(serials[place]), float(arrivals[place]), reason, row) for place, reason, row in refusals
+    ]
+    order = packet.order.take(places)
+    return Packet(rows, order, packet.markers, packet.request, packet.ticks), letters
+
+
+def refusal(source: str, reason: str) -> BadRow:
+    """The error of queries that read a row which its source refused, where there are no dead letters."""
+    return BadRow(f"Source '{source}': {reason}", 0)
 
 
 def as_packet(box: str, queries: Sequence[str], letters: Sequence[Letter]) -> Packet:

@@ -37,6 +37,7 @@ class Calls:
         if work.end:
             live = work.live
             end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
+            work.inside = True
             try:
                 closed = (
                     live.operator.finish(live.state, end)
@@ -46,6 +47,7 @@ class Calls:
                 work.results.append(closed)
             except Exception as error:
                 work.error = _located(work, error)
+            work.inside = False
 
     def _call(self, work: Work, packets: Round) -> None:
         """One round through an operator and whatever of the superbox follows it."""
@@ -54,6 +56,7 @@ class Calls:
         live = work.live
         weighed = self.processor if live.keyed and live.buckets is None else None
         begin, spent = self._timer(), 0.0 if weighed is None else weighed()
+        work.inside = True
         try:
             if self._letters is None:
                 results = live.operator.process(packets, live.state)
@@ -62,6 +65,8 @@ class Calls:
         except Exception as error:
             work.error = _located(work, error)
             return
+        finally:
+            work.inside = False
         work.seconds += self._timer() - begin
         if weighed is not None:
             live.processor += weighed() - spent
@@ -101,6 +106,7 @@ class Calls:
             unit, state = part.unit, buckets.states[part.bucket]
             if unit.inputs is not None:
                 state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])  # type: ignore[attr-defined]
+            work.inside = True
             try:
                 if unit.error is None:
                     for number, packets in part.rounds.items():
@@ -108,6 +114,7 @@ class Calls:
                         work.tuples_out += len(part.results[number][0])
             except Exception as error:
                 unit.error = _located(unit, error)
+            work.inside = False
             work.tuples += part.rows
             work.seconds += self._timer() - begin
             yield part.rows

@@ -52,7 +52,7 @@ class Finishing:
         outputs: Outputs = {}
         with driver.apart():
             for source, packet in packets:
-                if "arrivals" in live.needs:
+                if "arrivals" in live.needs and len(packet):
                     newest = packet.order.arrivals
                     newest = newest if isinstance(newest, float) else float(newest.max())
                     driver.tell(Arrived(now, source, len(packet), newest))
@@ -62,6 +62,10 @@ class Finishing:
                         touched[target.place] = target
                     else:
                         outputs[target.place] = target
+            for source, entry in enumerate(self._admission.entries):
+                if entry.letters:
+                    refused, entry.letters = entry.letters, []
+                    self._lifecycle.refuse(source, refused, now, outputs)
             live.admitted = self._admission.next_serial
             for source, entry in enumerate(self._admission.entries):
                 if entry.error is not None:

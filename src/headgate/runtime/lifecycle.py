@@ -11,6 +11,7 @@ from headgate.runtime.added_queries import check_new, check_removal, with_querie
 from headgate.runtime.admission import Admission
 from headgate.runtime.boxes import LiveOutput
 from headgate.runtime.dead_letter_output import LetterBox
+from headgate.runtime.dead_letters import Letter, refusal
 from headgate.runtime.instructions import CloseSink, Instruction
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
@@ -82,12 +83,25 @@ class Lifecycle:
 
     # --- failure ------------------------------------------------------------------------------------
 
-    def fail_source(self, place: int, error: BaseException, now: float) -> None:
-        """A source cannot be read: the queries over it stop."""
+    def queries_of_source(self, place: int) -> list[str]:
         network = self._live.network
         source = network.sources[place]
-        names = [o.name for o in network.outputs if source in network.sources_of(o.port)]
-        self.fail(names, error, now)
+        return [o.name for o in network.outputs if source in network.sources_of(o.port)]
+
+    def fail_source(self, place: int, error: BaseException, now: float) -> None:
+        """A source cannot be read: the queries over it stop."""
+        self.fail(self.queries_of_source(place), error, now)
+
+    def refuse(
+        self, source: int, letters: Sequence[Letter], now: float, outputs: dict[int, LiveOutput]
+    ) -> None:
+        """A source has refused rows: dead letters, or the end of the queries that read it."""
+        if self.letters is not None and not self.letters.output.failed:
+            self.letters.refuse(source, letters, outputs)
+            return
+        self._admission.end(source)
+        error = refusal(self._live.network.sources[source].name, letters[0].reason)
+        self.fail_source(source, error, now)
 
     def fail_output(self, live: LiveOutput, error: BaseException, now: float) -> None:
         """A sink failed: its query stops."""

@@ -121,19 +121,46 @@ class QueryReport:
     """Tuples that load shedding dropped on their way to it."""
     shed_by: dict[tuple[str, str], int] = field(default_factory=dict)
     """The same by reason, "random" or "semantic", and by the box before which it was."""
+    waiting: int = 0
+    """Tuples on their way to it when the report was made: queued, or in calls that had not ended.
+
+    Without selectivity, ``tuples_in = tuples_out + shed + waiting`` (a run that goes on from a checkpoint
+    also answers what waited there).
+    """
     late: int = 0
     error: BaseException | None = None
+    waits_for: str | None = None
+    """For what it waits that should be there: a source that does not answer, and since when."""
     removed: bool = False
     """It was removed while the run went on."""
-    utility: float = 0.0
+    worth: float = 0.0
+    """Utility of all results together."""
+    unanswered: float = 0.0
+    """Results that shed and waiting tuples would have led to, by the measured selectivity of the boxes that
+    they had still to pass."""
     has_qos: bool = False
     attainable: float | None = None
     """What ``qos`` could be at most: if no tuple had to wait, by what the query's boxes cost."""
 
     @property
     def qos(self) -> float | None:
-        """Mean utility of the results by the query's QoS graph; None without a graph or results."""
-        return self.utility / self.tuples_out if self.has_qos and self.tuples_out else None
+        """Mean utility of the results that were delivered; None without a QoS graph or results.
+
+        Tuples that were shed or never answered do not count: ``utility`` is the figure in which they do.
+        """
+        return self.worth / self.tuples_out if self.has_qos and self.tuples_out else None
+
+    @property
+    def utility(self) -> float | None:
+        """Mean utility of the results that there should have been: those never delivered are worth 0.
+
+        It is ``worth / (tuples_out + unanswered)``: the utility of what was delivered, by the results that
+        were delivered and those that shed and waiting tuples are expected to have led to.  A tuple that the
+        query would have filtered out is so not counted as lost.  None without a QoS graph, or if there was
+        nothing to answer.
+        """
+        owed = self.tuples_out + self.unanswered
+        return self.worth / owed if self.has_qos and owed else None
 
     def delivered(self, latencies: float | npt.NDArray[np.float64], rows: int, qos: QoS | None) -> None:
         """``rows`` results were handed over."""
@@ -142,9 +169,9 @@ class QueryReport:
         if qos is not None:
             self.has_qos = True
             if isinstance(latencies, float):
-                self.utility += qos.utility(latencies) * rows
+                self.worth += qos.utility(latencies) * rows
             else:
-                self.utility += float(qos.utilities(latencies).sum())
+                self.worth += float(qos.utilities(latencies).sum())
 
     def measure(self, markers: Sequence[Marker]) -> None:
         """Fill in what the markers saw: those between the 20th and the 80th percentile of the run."""

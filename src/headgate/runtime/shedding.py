@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
 
 from headgate.atomics import Counter
 from headgate.graph.drops import RANDOM, SEMANTIC, Drop, Dropper, Recent
@@ -15,6 +16,8 @@ from headgate.scheduling.interface import Shed
 
 Dropped = Mapping[tuple[str, str], int]
 """By reason and box, how many tuples were dropped."""
+Held = Mapping[str, int]
+"""By box, how many tuples wait for it or in it."""
 
 
 class Gate:
@@ -64,10 +67,44 @@ def tell_importance(network: Network, entries: Sequence[BoxEntry]) -> list[str |
     return [stated if isinstance(stated, str) else None for stated in found]
 
 
-def report_shed(network: Network, reports: Iterable[QueryReport], dropped: Dropped) -> None:
-    """A drop before a box counts for every query that the box works for."""
+def report_shed(
+    network: Network,
+    entries: Sequence[BoxEntry],
+    reports: Mapping[str, QueryReport],
+    dropped: Dropped,
+    held: Held,
+    delivering: Held,
+) -> None:
+    """Account for every tuple that led to no result: it was dropped, or it waits.
+
+    A drop before a box counts for every query that the box works for, and so does a tuple that waits there;
+    ``delivering``: results that wait for a query's sink, by query.
+    """
     index = {box.name: place for place, box in enumerate(network.boxes)}
-    for report in reports:
-        boxes = network.queries.get(report.name, frozenset())
+    for name, report in reports.items():
+        boxes = network.queries.get(name, frozenset())
         report.shed_by = {(why, box): n for (why, box), n in dropped.items() if index[box] in boxes}
         report.shed = sum(report.shed_by.values())
+        waiting = {box: n for box, n in held.items() if index[box] in boxes}
+        report.waiting = sum(waiting.values()) + delivering.get(name, 0)
+        lost = Tally(waiting)
+        for (_, box), tuples in report.shed_by.items():
+            lost[box] += tuples
+        report.unanswered = float(delivering.get(name, 0))
+        if lost:
+            leads_to = _results(network, entries, name)
+            report.unanswered += sum(tuples * leads_to[index[box]] for box, tuples in lost.items())
+
+
+def _results(network: Network, entries: Sequence[BoxEntry], query: str) -> dict[int, float]:
+    """By box of a query, the results of it that a tuple before the box leads to, as measured in this run."""
+    output = next(output for output in network.outputs if output.name == query)
+    direct = Tally(network.index[arrow.node] for arrow in output.port if isinstance(arrow.node, Box))
+    boxes = network.queries[query]
+    found: dict[int, float] = {}
+    for place in sorted(boxes, reverse=True):  # those that a box feeds have higher numbers
+        entry = entries[place]
+        ratio = entry.tuples_out / entry.tuples_in if entry.tuples_in else entry.selectivity
+        behind = sum([found[down] for down in network.downstream[place] if down in boxes])
+        found[place] = ratio * (direct[place] + behind)
+    return found

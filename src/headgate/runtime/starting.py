@@ -88,7 +88,15 @@ class Starting:
     def _open(self, live: LiveBox, worker: int, rounds: list[Round], head: list[Order], now: float) -> Work:
         tuples = sum([packet.order.length for round_ in rounds for packet in round_])
         work = Work(
-            live, live.next_ticket, rounds, head, live.end_due, worker=worker, tuples=tuples, start=now
+            live,
+            live.next_ticket,
+            rounds,
+            head,
+            live.end_due,
+            tuples,
+            worker=worker,
+            tuples=tuples,
+            start=now,
         )
         work.onward = [[] for _ in live.targets]
         work.members[live.place] = work
@@ -164,7 +172,8 @@ class Starting:
             rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
             rounds = self._take(live, min(rows, max(limit, self._admission.packet_rows)), now)
             if rounds:
-                unit = Unit(live, live.next_ticket, rounds, _head(rounds))
+                taken = sum([packet.order.length for round_ in rounds for packet in round_])
+                unit = Unit(live, live.next_ticket, rounds, _head(rounds), taken=taken)
                 if live.holds_time:
                     unit.inputs = self._admission.idle_inputs(live.port_sources)
                 live.next_ticket += 1

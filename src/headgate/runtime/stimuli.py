@@ -87,6 +87,22 @@ class Asked(Stimulus):
 
 
 @dataclass(slots=True)
+class TakeOver(Stimulus):
+    """Let this policy decide with so many workers: a change that could not be made is taken back."""
+
+    policy: Policy
+    requested: int
+
+
+@dataclass(slots=True)
+class QueriesFailed(Stimulus):
+    """Queries cannot go on: a box, a source or a sink of theirs hangs."""
+
+    queries: Sequence[str]
+    error: BaseException
+
+
+@dataclass(slots=True)
 class SinkFailed(Stimulus):
     """A sink could not take what was handed to it."""
 

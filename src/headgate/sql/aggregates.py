@@ -13,6 +13,7 @@ from headgate.sql import types as t
 from headgate.sql.casts import implicit
 from headgate.sql.compiler import Compiler, check_boolean
 from headgate.sql.expression import Expression, strip_alias
+from headgate.sql.guard import guarded
 from headgate.sql.node import Node
 from headgate.sql.parse import parse
 from headgate.sql.registry import AGGREGATES
@@ -54,6 +55,7 @@ class Aggregate:
         return frozenset[str]().union(*(e.columns for e in (self.argument, self.filter) if e is not None))
 
 
+@guarded
 def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     """Compiles one aggregate call, such as ``"sum(x * 2) FILTER (WHERE y > 0) AS s"``."""
     tree, alias = strip_alias(parse(text))

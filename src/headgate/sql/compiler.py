@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, nearest
+from headgate.graph.schema import places
 from headgate.sql import arithmetic, comparison, intervals, logic, patterns, subscripts
 from headgate.sql import types as t
 from headgate.sql.casts import cast
@@ -193,7 +194,7 @@ class Compiler:
         return node
 
     def _resolve(self, name: str, text: str) -> int:
-        found = [i for i, known in enumerate(self.schema.names) if known.lower() == name.lower()]
+        found = places(self.schema).get(name.lower(), ())
         if len(found) == 1:
             return found[0]
         if found:

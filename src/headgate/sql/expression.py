@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from headgate.errors import BadRow, ExpressionError
 from headgate.sql.compiler import Compiler, check_boolean
+from headgate.sql.guard import guarded
 from headgate.sql.node import Node, Run
 from headgate.sql.parse import parse
 from headgate.sql.spelling import spell
@@ -163,11 +164,13 @@ def _name(tree: exp.Expr, node: Node) -> str:
     return spell(tree)
 
 
+@guarded
 def compile_expression(text: str, schema: pa.Schema) -> Expression:
     """Compiles one expression, with or without an alias."""
     return compile_tree(parse(text), text, schema)
 
 
+@guarded
 def compile_predicate(text: str, schema: pa.Schema) -> Expression:
     """Compiles a condition."""
     compiled = compile_expression(text, schema)

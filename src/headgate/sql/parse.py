@@ -96,7 +96,7 @@ def _parse_ordering(tokens: list[Token], text: str) -> exp.Expr:
 
 def _cannot_parse(text: str, problem: str, position: int | None) -> ExpressionError:
     problem = problem.strip().rstrip(".")
-    if position is None or "\n" in text:
+    if position is None or not text.isprintable():
         return ExpressionError(f"Cannot parse {text!r}: {problem}.")
     return ExpressionError(f"Cannot parse the expression: {problem}.\n  {text}\n  {' ' * max(0, position)}^")
 

@@ -10,6 +10,7 @@ from sqlglot import exp
 from headgate.errors import ExpressionError
 from headgate.sql import types as t
 from headgate.sql.expression import Expression, compile_expression, compile_tree
+from headgate.sql.guard import guarded
 from headgate.sql.parse import parse
 from headgate.sql.spelling import spell
 
@@ -39,6 +40,7 @@ def compile_projection(texts: Sequence[str], schema: pa.Schema) -> list[Expressi
     return out
 
 
+@guarded
 def compile_ordering(text: str, schema: pa.Schema) -> list[tuple[Expression, bool, bool]]:
     """Compiles ``"n DESC, user_id"`` to (expression, descending, nulls first), nulls as Spark orders them."""
     keys: list[tuple[Expression, bool, bool]] = []

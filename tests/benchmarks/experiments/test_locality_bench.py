@@ -106,12 +106,46 @@ def test_rows_that_have_only_been_read_do_not_count_as_a_rate() -> None:
     report = app.run(hg.Simulated(workers=1, packet_rows=1_000, costs=boxes), "bobox", until=2.0)
     first = next(iter(report.boxes.values()))
     assert report.tuples > first.tuples_in > 0
-    assert host._worked_off(report) == first.tuples_in / report.seconds
+    assert host._rate(report) == first.tuples_in / report.seconds
+
+
+def test_a_size_whose_packets_take_longer_than_the_time_given_gets_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second per call, and 0.05 s to sweep: no packet is worked off in time, and the rate would be 0."""
+    given: list[float] = []
+    endless = host._endless
+
+    def noted(sizes: host.Sizes) -> hg.App:
+        app = endless(sizes)
+        run = app.run
+        app.run = lambda *on, until, **options: given.append(until) or run(*on, until=until, **options)  # type: ignore[method-assign,func-returns-value]
+        return app
+
+    monkeypatch.setattr(host, "_endless", noted)
+    report = host._without_end(
+        1_024, HOST, lambda rows: hg.Simulated(workers=1, packet_rows=rows, call_overhead=1.0)
+    )
+    assert host._worked_off(report) >= host.WORKED_OFF * 1_024
+    assert given == [HOST.sweep_seconds * 2**turn for turn in range(len(given))]
+    assert given[-1] >= host.WORKED_OFF
+    assert host._rate(report) > 0
+
+
+def test_a_stream_that_is_too_short_for_a_rate_is_worked_off_whole() -> None:
+    short = dataclasses.replace(HOST, sweep_rows=1)
+    report = host._without_end(
+        4_096, short, lambda rows: hg.Simulated(workers=1, packet_rows=rows, call_overhead=1.0)
+    )
+    assert host._worked_off(report) == host.AGAIN
 
 
 def test_sizes_of_packets_are_swept_and_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time, where every packet costs the same: the largest size, half of L2, is the best."""
     monkeypatch.setattr(host, "SWEPT", (512, 4_096))
-    results = host.packet_sizes(HOST, quiet())
+    results = host.packet_sizes(
+        HOST, quiet(), lambda rows: hg.Simulated(workers=1, packet_rows=rows, call_overhead=1e-3)
+    )
     assert [
         result.name.removeprefix("locality, packet size, ").removesuffix(", host") for result in results
     ] == [
@@ -122,6 +156,17 @@ def test_sizes_of_packets_are_swept_and_tuned(monkeypatch: pytest.MonkeyPatch) -
         "tuner from 262,144 rows",
     ]
     assert all(0 < result.measured <= result.baseline for result in results)
+    assert [result.holds for result in results[:3]] == [True] * 3, "from half of L2 there is nowhere to go"
+    assert results[3].holds is False, "the tuner had no time to try another size than 4,096 rows"
+
+
+def test_sizes_of_packets_are_measured_on_threads() -> None:
+    """How fast this machine is has no say: each size has worked off as much as a rate needs."""
+    for rows in (512, default_packet_rows()):
+        report = host._without_end(rows, HOST, host._one_worker)
+        enough = min(host.WORKED_OFF * rows, HOST.sweep_rows * host.AGAIN)
+        assert enough <= host._worked_off(report) <= report.tuples
+        assert (report.workers, report.packet_rows) == (1, rows)
 
 
 def test_every_case_of_the_host_runs_and_is_judged(data: Path) -> None:

@@ -27,6 +27,7 @@ from headgate.machine.calibration import Calibration
 from headgate.machine.memory_model import MemoryModel
 from headgate.machine.topology import Topology
 from headgate.runtime.change import Line
+from headgate.runtime.limits import check_workers
 from headgate.runtime.ordered import reordering
 from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.runtime.report import Report
@@ -80,8 +81,8 @@ class Simulated(Engine):
         decision_cost: float | Callable[[Policy], float] = 0.0,
         reschedule_cost: float = 0.0,
     ) -> None:
-        if workers is not None and workers < 1:
-            raise PipelineError(f"Simulated(workers={workers}): it must be at least 1.")
+        if workers is not None:
+            check_workers(workers, "Simulated")
         if call_overhead < 0 or switch_cost < 0 or quantum <= 0:
             raise PipelineError(
                 "Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive."

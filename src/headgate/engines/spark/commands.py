@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from headgate.control.commands import query_status, set_something
@@ -11,6 +12,10 @@ from headgate.sql.types import spark_name
 
 if TYPE_CHECKING:
     from headgate.engines.spark.engine import _Run
+
+
+PATIENCE = 3.0
+"""Seconds that the answer to ``restart`` waits for a sign of the query."""
 
 
 def handlers(run: _Run) -> dict[str, Handler]:
@@ -25,14 +30,14 @@ def handlers(run: _Run) -> dict[str, Handler]:
 
 def _status(run: _Run) -> dict[str, Any]:
     with run.lock:
-        report, runtime = run.report(run.now()), run.core
+        report, core = run.report(run.now()), run.core
         queries = []
-        for node in runtime.nodes.outlets:
+        for node in core.nodes.outlets:
             own = report.queries[node.name]
-            live = runtime.live[node.place]
-            finished = runtime.position.nodes[node.key].cursor > runtime.position.offsets.next_serial
+            live = core.live[node.place]
+            finished = core.position.nodes[node.key].cursor > core.position.offsets.next_serial
             state = "finished" if finished else "running"
-            queries.append(query_status(own, state, runtime.backlog(node), live.restarts))
+            queries.append(query_status(own, state, core.backlog(node), live.restarts))
         return {
             "app": run.network.name,
             "engine": "spark",
@@ -53,8 +58,23 @@ def _restart(run: _Run, given: dict[str, Any]) -> dict[str, Any]:
     with run.lock:
         if query not in run.position.failed:
             raise PipelineError(f"Query '{query}' has not failed; there is nothing to restart.")
+        before = _passed(run, query)
         run.restart_query(query)
-    return {"ok": True, "query": query}
+        # What made it fail may still be so: the answer waits until that shows, or something is committed.
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and not run.stopping:
+            if query in run.position.failed:
+                why = run.position.failed[query]
+                raise PipelineError(f"Query '{query}' was restarted and has failed again: {why}")
+            if _passed(run, query) > before:
+                break
+            run.alarm.wait(0.1)
+        return {"ok": True, "query": query, "went_on": _passed(run, query) > before}
+
+
+def _passed(run: _Run, query: str) -> int:
+    """The serial up to which a query has committed its results."""
+    return run.position.nodes[run.core.outlet(query).node.key].cursor
 
 
 def _history(run: _Run) -> dict[str, Any]:

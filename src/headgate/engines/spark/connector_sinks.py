@@ -1,8 +1,9 @@
 """Sinks that Spark's own connectors write: Kafka, and tables of any format.
 
 The step's task stages a query's rows as a file, and a job of its own writes them before the commit.  A crash
-in between writes them again, so both are at least once: Kafka's records carry their query and step in
-headers, by which a reader can drop what it has seen, and Delta drops what it has by itself.
+in between writes them again, so both are at least once.  The step keeps its number then: Kafka's records
+carry checkpoint, query and step in headers, by which a reader can drop what it has seen, and Delta does so
+itself.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.kafka_sink import QUERY_HEADER, STEP_HEADER, KafkaSink
+from headgate.checkpoint.checks import opened
+from headgate.connectors.kafka_sink import CHECKPOINT_HEADER, QUERY_HEADER, STEP_HEADER, KafkaSink
 from headgate.connectors.table_sink import TableSink
 from headgate.engines.spark.kafka import require_kafka
 from headgate.engines.spark.messages import Delivery, OutputPart
 from headgate.engines.spark.session import first_line
-from headgate.engines.spark.sinks import Outlet
+from headgate.engines.spark.sinks import Claim, Outlet
 from headgate.engines.spark.tables import quoted
 from headgate.errors import SinkError
 from headgate.graph.network import Output
 from headgate.sql.types import spark_name
+
+StagedFile = tuple[str, int | None]
+"""The path of rows that a task has staged, and their checksum."""
 
 
 class Staged(Outlet):
@@ -30,22 +35,25 @@ class Staged(Outlet):
 
     visible = True
 
-    def __init__(self, output: Output, history: str, session: Any, retries: int, app: str) -> None:
+    def __init__(
+        self, output: Output, history: str, session: Any, retries: int, app: str, identity: str
+    ) -> None:
         super().__init__(output, history)
-        self._session, self._retries, self._app = session, retries, app
+        self._session, self._retries, self._app, self._identity = session, retries, app, identity
 
-    def open(self, resumed: bool) -> None:
-        super().open(resumed)
+    def open(self, claim: Claim) -> Claim:
+        super().open(claim)
         sink = self.output.sink
         if isinstance(sink, KafkaSink):
             sink.check(self.output.name, self.output.schema)
             require_kafka(self._session, f"Query '{self.output.name}'", SinkError)
+        return {}
 
     def delivery(self) -> Delivery:
         return Delivery("staged", keep=self.history)
 
     def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
-        files = [part.file for part in parts]
+        files = [(part.file, None if part.queue is None else part.queue.check) for part in parts]
         for left in range(self._retries, -1, -1):
             try:
                 self._write(files, step)
@@ -58,12 +66,12 @@ class Staged(Outlet):
                         f"{first_line(error)}"
                     ) from error
 
-    def _write(self, files: list[str], step: int) -> None:
+    def _write(self, files: Sequence[StagedFile], step: int) -> None:
         sink = self.output.sink
         tasks = self._session.range(0, 1, 1, 1)
         if isinstance(sink, KafkaSink):
             columns = "key binary, value binary, headers array<struct<key: string, value: binary>>"
-            rows = tasks.mapInArrow(_Records(files, sink, self.output.name, step), columns)
+            rows = tasks.mapInArrow(_Records(files, sink, self.output.name, step, self._identity), columns)
             rows.write.format("kafka").options(**sink.writer_options()).save()
             return
         assert isinstance(sink, TableSink)
@@ -71,7 +79,9 @@ class Staged(Outlet):
         writer = tasks.mapInArrow(_Rows(files), fields).write.mode(sink.mode)
         if sink.table is not None or sink.format == "delta":
             # Delta writes a transaction of this application and version once, however often it is asked to.
-            writer = writer.option("txnAppId", f"{self._app}/{self.output.name}")
+            # The checkpoint is in the name: another one counts its steps from 1 as well.
+            name = f"{self._identity}/{self._app}/{self.output.name}"
+            writer = writer.option("txnAppId", name)
             writer = writer.option("txnVersion", str(step))
         if sink.table is not None:
             writer.saveAsTable(sink.table)
@@ -82,25 +92,27 @@ class Staged(Outlet):
 class _Rows:
     """Staged rows, in order."""
 
-    def __init__(self, files: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[StagedFile]) -> None:
         self.files = list(files)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            for name in self.files:
-                with pa.memory_map(name) as file:
-                    for batch in pa.ipc.open_stream(file):
-                        yield batch.select(batch.schema.names[:-2])  # the last two are its order
+            for path, check in self.files:
+                for batch in pa.ipc.open_stream(opened(path, "queue", check)):
+                    yield batch.select(batch.schema.names[:-2])  # the last two are its order
 
 
 class _Records:
     """Staged rows as Kafka's records."""
 
-    def __init__(self, files: Sequence[str], sink: KafkaSink, query: str, step: int) -> None:
+    def __init__(
+        self, files: Sequence[StagedFile], sink: KafkaSink, query: str, step: int, checkpoint: str
+    ) -> None:
         self.files, self.sink = list(files), sink
         self.headers = [
             {"key": QUERY_HEADER, "value": query.encode()},
             {"key": STEP_HEADER, "value": str(step).encode()},
+            {"key": CHECKPOINT_HEADER, "value": checkpoint.encode()},
         ]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
+from headgate.checkpoint.names import safe_name
 from headgate.checkpoint.storage import Storage
 from headgate.connectors.files import FileSource
 from headgate.connectors.formats import Parquet
@@ -16,12 +16,12 @@ from headgate.connectors.rate import RateSource
 from headgate.connectors.table import TableSource
 from headgate.connectors.table_sink import TableSink
 from headgate.engines.spark import connector_sinks as staged
-from headgate.engines.spark import kafka, sinks, sources, tables
+from headgate.engines.spark import kafka, sinks, sources, spooling, tables
 from headgate.graph.network import Network, Output, Source
 
 
-def way_in(source: Source, storage: Storage, session: Any) -> sources.OffsetSource:
-    """How the driver follows a source."""
+def way_in(source: Source, storage: Storage, session: Any, letters: bool) -> sources.OffsetSource:
+    """How the driver follows a source; ``letters``: there are dead letters for rows that it refuses."""
     origin = source.origin
     if isinstance(origin, FileSource) and isinstance(origin.format, Parquet):
         return sources.Files(source)
@@ -31,16 +31,19 @@ def way_in(source: Source, storage: Storage, session: Any) -> sources.OffsetSour
         return kafka.Kafka(source, session)
     if isinstance(origin, TableSource):
         return tables.Table(source, session)
-    return sources.Spool(source, storage)
+    kind = spooling.FileSpool if isinstance(origin, FileSource) else spooling.Spool
+    return kind(source, storage, letters)
 
 
-def way_out(output: Output, storage: Storage, session: Any, retries: int, app: str) -> sinks.Outlet:
+def way_out(
+    output: Output, storage: Storage, session: Any, retries: int, app: str, identity: str
+) -> sinks.Outlet:
     """How a query's results leave."""
-    history = storage.path(f"history/{quote(output.name, safe=' ')}") if output.keep else ""
+    history = storage.path(f"history/{safe_name(output.name)}") if output.keep else ""
     if isinstance(output.sink, ParquetSink):
-        return sinks.Files(output, history)
+        return sinks.Files(output, history, identity, storage.durable)
     if isinstance(output.sink, (KafkaSink, TableSink)):
-        return staged.Staged(output, history, session, retries, app)
+        return staged.Staged(output, history, session, retries, app, identity)
     return sinks.Inline(output, history, retries)
 
 

@@ -1,6 +1,6 @@
 """The running application on Spark: cursors, the policy's events, and steps made of its plans.
 
-The counterpart of ``engines.runtime``: there queues hold packets, here a queue is a range of serials that
+The counterpart of ``runtime.core``: there queues hold packets, here a queue is a range of serials that
 nobody has processed.  It owns no thread and starts no job; the engine calls one method at a time.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.checkpoint.graph import Nodes
@@ -224,16 +224,26 @@ class SparkCore(Planner):
             self._out.append(RunStep(stimulus.worker, step))
 
     def _announced(self, stimulus: Announced, now: float) -> None:
-        intent = stimulus.intent
+        """Exactly the announced ranges, under the announced number.
+
+        Outside the step may have been seen, and is known by that number.  What is committed of it, or belongs
+        to a query that is stopped, is left out.
+        """
+        intent, only = stimulus.intent, stimulus.queries
         members = {}
         for key, (low, high, end) in intent["nodes"].items():
             node = self.nodes.by_key.get(key)
-            if node is not None and self.live[node.place].taken == low:
+            if node is None or (only is not None and not only.intersection(node.queries)):
+                continue
+            live = self.live[node.place]
+            if live.taken == low and not live.stopped:
                 members[node.place] = Member(low, high, end=end)
-        step = self._reserve(0, members, now, outlets=False) if members else None
+        step = None
+        if members:
+            step = self._reserve(0, members, now, outlets=False, number=intent["step"])
         if step is not None:
-            step.repeats = [intent["step"]]
-            drops = {self.nodes.by_key[k].place: d for k, d in intent.get("drops", {}).items()}
+            known = self.nodes.by_key
+            drops = {known[k].place: d for k, d in intent.get("drops", {}).items() if k in known}
             step.order.drops = {place: of_data(drop) for place, drop in drops.items()}
             step.order.weighed = frozenset(p for p, d in step.order.drops.items() if d.reason != RANDOM)
             self._out.append(RunStep(0, step))
@@ -246,6 +256,7 @@ class SparkCore(Planner):
         *,
         outlets: bool = True,
         only: frozenset[str] | None = None,
+        number: int | None = None,
     ) -> Step | None:
         if outlets:
             for outlet in self.nodes.outlets:
@@ -260,7 +271,7 @@ class SparkCore(Planner):
             place: self._count(self.nodes.all[place], member.low, member.high)
             for place, member in members.items()
         }
-        step = Step(self._order(members), worker, now, members, tuples)
+        step = Step(self._order(members, number), worker, now, members, tuples)
         for place, member in members.items():
             live = self.live[place]
             live.taken = member.high
@@ -303,7 +314,7 @@ class SparkCore(Planner):
                 own = nodes[self.nodes.all[place].key].setdefault("shed", {})
                 for reason, tuples in reasons.items():
                     own[reason] = own.get(reason, 0) + tuples
-        return {"kind": "step", "step": step.number, "repeats": step.repeats, "nodes": nodes}
+        return {"kind": "step", "step": step.number, "nodes": nodes}
 
     def intent(self, step: Step) -> dict[str, Any]:
         """What the log says of a step whose results will be seen before it is committed."""
@@ -423,7 +434,10 @@ class SparkCore(Planner):
 
     # --- report -------------------------------------------------------------------------------------
 
-    def report(self, seconds: float, tuples: Sequence[int]) -> Report:
+    def report(
+        self, seconds: float, tuples: Sequence[int], joined: Mapping[str, Mapping[str, int]]
+    ) -> Report:
+        """``tuples`` came from each source; of ``joined`` queries, what each source gave them in all."""
         network = self.nodes.network
         rows = {s.name: n for s, n in zip(network.sources, tuples, strict=True)}
         least = self.catalog.least_latencies()
@@ -431,7 +445,8 @@ class SparkCore(Planner):
             report, output = live.report, live.node.output
             assert report is not None
             assert output is not None
-            report.tuples_in = sum(rows[s.name] for s in network.sources_of(output.port))
+            given = joined.get(output.name, rows)
+            report.tuples_in = sum(given[s.name] for s in network.sources_of(output.port))
             boxes = network.queries.get(output.name, ())
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
             report.measure(list(live.markers))
@@ -441,7 +456,15 @@ class SparkCore(Planner):
             (reason, self.nodes.all[place].name): tuples
             for (reason, place), tuples in self.shedding.dropped.items()
         }
-        report_shed(network, [live.report for live in self.live if live.report is not None], dropped)
+        queries = {o.name for o in network.outputs}
+        report_shed(
+            network,
+            self.catalog.boxes,
+            {live.node.name: live.report for live in self.live if live.report and live.node.name in queries},
+            dropped,
+            {node.name: self.held(node) for node in self.nodes.boxes},
+            {outlet.name: self.held(outlet) for outlet in self.nodes.outlets},
+        )
         return Report(
             engine="spark",
             policy=self.driver.policy.name,

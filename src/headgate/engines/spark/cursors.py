@@ -47,8 +47,6 @@ class Step:
     start: float
     members: dict[int, Member]
     tuples: dict[int, int] = field(default_factory=dict)
-    repeats: list[int] = field(default_factory=list)
-    """The step that an earlier run announced under another number."""
     void: bool = False
     """A step before it failed, so what this one was given never was."""
 

@@ -4,42 +4,53 @@ from __future__ import annotations
 
 import copy
 import gc
-import hashlib
 import os
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from headgate.checkpoint.added_queries import first_serial, with_copies
 from headgate.checkpoint.compatibility import carry_over
-from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.graph import Node, Nodes
+from headgate.checkpoint.identity import identity
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.offsets import Extent
+from headgate.checkpoint.owner import claim
+from headgate.checkpoint.places import local_path
 from headgate.checkpoint.storage import Storage, storage
+from headgate.connectors.folder import publish
+from headgate.connectors.source import source_error
 from headgate.engines.base import Engine, Progress, Until, deadline
-from headgate.engines.realtime import RealtimeRun
+from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
 from headgate.engines.spark import session as sessions
 from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs, warm_up
 from headgate.engines.spark.shipping import pickled, ship_package
-from headgate.engines.spark.sinks import publish, wrapped
+from headgate.engines.spark.sinks import Claim, wrapped
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.stimuli import QueryRestarted, QueryStopped
+from headgate.engines.spark.task import pipeline_name
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network, Output
 from headgate.runtime.added_queries import other_queries
 from headgate.runtime.change import SUCCEEDED, Change, Line
+from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
 
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
+_OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
+_PIPELINE = re.compile(r"[0-9a-f]{32}(\.[0-9a-f]{32})?$")
+"""Names that tasks and this driver give: of what else is there, nothing is removed."""
 
 
 class Spark(Engine):
@@ -63,11 +74,14 @@ class Spark(Engine):
         retries: int = 2,
         options: dict[str, str] | None = None,
     ) -> None:
-        for what, value in (("workers", workers), ("buckets", buckets)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise PipelineError(f"Spark({what}={value!r}): it must be a whole number of at least 1.")
+        if workers is not None:
+            check_workers(workers, "Spark")
+        if not isinstance(buckets, int) or buckets < 1:
+            raise PipelineError(f"Spark(buckets={buckets!r}): it must be a whole number of at least 1.")
         if not isinstance(retries, int) or retries < 0:
             raise PipelineError(f"Spark(retries={retries!r}): it must be a whole number, 0 or more.")
+        if checkpoint is not None:
+            local_path(checkpoint, "checkpoint", PipelineError)
         self.session = session
         self.master = master
         self.checkpoint = checkpoint
@@ -92,6 +106,7 @@ class Spark(Engine):
         folder = os.fspath(self.checkpoint) if self.checkpoint else tempfile.mkdtemp(prefix="headgate-")
         place = storage(folder, durable=kept)
         place.prepare()
+        held = claim(place, network.name) if kept else None
         try:
             session = self.session or sessions.open_session(
                 self.master, network.name, self.options, lambda: connectors(network)
@@ -102,12 +117,15 @@ class Spark(Engine):
             warm_up(session, cores)
             asked = workers or self.workers or cores
             run = _Run(self, network, policy, session, place, cores, asked, until, limit, progress, seed)
-            while True:
-                report = run.run(line)
-                if run.successor is None:
-                    return report
-                run = run.successor()
+            with terminated_like_interrupted():
+                while True:
+                    report = run.run(line)
+                    if run.successor is None:
+                        return report
+                    run = run.successor()
         finally:
+            if held is not None:
+                held.release()
             if not kept:
                 place.remove_all()
 
@@ -137,7 +155,7 @@ class _Run(RealtimeRun):
         before: _Run | None = None,
     ) -> None:
         super().__init__(threading.RLock(), limit, progress)
-        self.engine, self.storage = engine, place
+        self.engine, self.storage, self._session = engine, place, session
         self.successor: Callable[[], _Run] | None = None
         """Makes the run that goes on where this one stops, with other queries."""
 
@@ -150,7 +168,7 @@ class _Run(RealtimeRun):
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        joined = with_copies(network, self.nodes, self.position, start)
+        joined = with_copies(network, self.nodes, self.position, start, place.root)
         if joined is not network:
             network, self.nodes = joined, Nodes(joined)
             self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -158,13 +176,21 @@ class _Run(RealtimeRun):
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
         self.jobs = Jobs(session, place, network.name)
+        self._cores = cores
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
         carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
-            publish(files)
+            publish(files, durable=place.durable)
             self.log.published(number)
         self.resumed = set() if start is None else set(start["pipeline"]["queries"])
+        self.missed: dict[str, dict[str, int]] = {} if before is None else before.missed
+        """Of queries that joined in this run, the rows of each source that were before them."""
+        for output in network.outputs if start is not None else ():
+            if output.name not in self.resumed:
+                begin = first_serial(output, self.position, place.root)
+                own_rows = zip(self.position.names, self.position.offsets.sources, strict=True)
+                self.missed[output.name] = {name: own.below(begin) for name, own in own_rows}
         self.begin = time.time() if before is None else before.begin
         self.position.clock = self.position.clock or self.begin
         offsets = self.position.offsets
@@ -173,7 +199,11 @@ class _Run(RealtimeRun):
             cursors = [own.cursor for own in self.position.nodes.values()]
             offsets.next_serial = max(offsets.next_serial, *cursors)
         self.opened = False
-        self.sources: list[OffsetSource] = [way_in(s, place, session) for s in network.sources]
+        self.open_sinks: set[str] = set()
+        """Queries whose sinks have been opened."""
+        self.sources: list[OffsetSource] = [
+            way_in(s, place, session, network.dead_letter is not None) for s in network.sources
+        ]
         for number, own_source in enumerate(self.sources):
             own_source.place = number
         self._rows_before = (
@@ -199,8 +229,9 @@ class _Run(RealtimeRun):
         }
         if before is None:
             self.position.failed.clear()
+        own_name = identity(place)
         self.outlets = {
-            node.place: way_out(node.output, place, session, engine.retries, network.name)
+            node.place: way_out(node.output, place, session, engine.retries, network.name, own_name)
             for node in self.nodes.outlets
             if node.output is not None
         }
@@ -229,9 +260,10 @@ class _Run(RealtimeRun):
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
         data = pickled(self.nodes)
-        name = hashlib.sha256(data).hexdigest()[:32]
-        if not self.storage.exists(f"pipelines/{name}"):
-            self.storage.replace(f"pipelines/{name}", data)
+        name = pipeline_name(data)
+        place = f"pipelines/{name}"
+        if not self.storage.exists(place) or self.storage.read(place) != data:  # absent, or damaged
+            self.storage.replace(place, data)
         return name
 
     def now(self) -> float:
@@ -268,6 +300,9 @@ class _Run(RealtimeRun):
             raise self.crash
         return self.report(seconds)
 
+    def aside(self) -> None:
+        self.jobs.keep_warm(self._cores)
+
     # --- queries that come and go -------------------------------------------------------------------
 
     @property
@@ -298,7 +333,7 @@ class _Run(RealtimeRun):
             box.key = node.key  # two that do the same are told apart by their order, which may change now
         network = other_queries(self.network, outputs, change.remove)
         for output in outputs:
-            first_serial(output, self.position)  # which refuses what cannot be
+            first_serial(output, self.position, self.storage.root)  # which refuses what cannot be
         Nodes(network)
         self.successor = lambda: self._succeed(network)
         self.over.set()
@@ -311,13 +346,10 @@ class _Run(RealtimeRun):
         with self.lock:
             self.log.append(self.start_record)
             self.position.buckets = self.engine.buckets
+            self.position.forget_claims([node.name for node in self.nodes.outlets])
             self.opened = True
         self._clean()
-        for node in self.nodes.outlets:
-            try:
-                self.outlets[node.place].open(node.name in self.resumed)
-            except Exception as error:
-                self.stop_query(node.name, wrapped(node.name, error))
+        self._open_sinks()
         for place, source in enumerate(self.sources):
             why = self.position.unread.get(source.source.name)
             if why is not None:
@@ -325,6 +357,34 @@ class _Run(RealtimeRun):
                 self.fail_source(place, SourceError(why + again))
         with self.lock:
             self.core.settle()
+
+    def _open_sinks(self) -> None:
+        """Open all sinks; what they claim is in the log before anything is written to them.
+
+        Not in the start record: a sink that refuses must be asked again at the next start.
+        """
+        claims: dict[str, Claim] = {}
+        for node in self.nodes.outlets:
+            try:
+                claims[node.name] = self._open_sink(node)
+            except Exception as error:
+                self.stop_query(node.name, wrapped(node.name, error))
+        with self.lock:
+            self._log_claims(claims)
+
+    def _open_sink(self, node: Node) -> Claim:
+        claim = self.outlets[node.place].open(self.position.claims.get(node.name, {}))
+        self.open_sinks.add(node.name)
+        return claim
+
+    def _log_claims(self, claims: dict[str, Claim]) -> None:
+        """Lock held: remember what is not in the log yet."""
+        new = {
+            query: claim for query, claim in claims.items() if claim != self.position.claims.get(query, {})
+        }
+        if new:
+            self.log_record({"kind": "change", "claims": new})
+            self.position.claims |= new
 
     def _admit_finite(self, now: float) -> None:
         """Finite sources take turns; how many rows each has is known from the start."""
@@ -336,7 +396,7 @@ class _Run(RealtimeRun):
                     own += source.poll(now, self.position.clock)
             except Exception as error:
                 # The others take their turns without it, so it could not join them later.
-                own, why = [], str(_source_error(source, error))
+                own, why = [], str(source_error(source.source.name, error))
                 self.position.unread[source.source.name] = why
             extents.append(own)
         self.position.offsets.take_turns(extents)
@@ -352,11 +412,21 @@ class _Run(RealtimeRun):
             self.alarm.notify_all()
 
     def report(self, seconds: float) -> Report:
-        rows = [
-            own.rows - before
-            for own, before in zip(self.position.offsets.sources, self._rows_before, strict=True)
-        ]
-        return self.core.report(seconds, rows)
+        rows = [own.rows for own in self.position.offsets.sources]
+        came = [now - before for now, before in zip(rows, self._rows_before, strict=True)]
+        ever = {source.name: now for source, now in zip(self.network.sources, rows, strict=True)}
+        joined = {
+            query: {name: now - missed.get(name, 0) for name, now in ever.items()}
+            for query, missed in self.missed.items()
+        }
+        report = self.core.report(seconds, came, joined)
+        silent = {s.source: found for s in self.sources if not s.ended and (found := s.silent) is not None}
+        for output in self.network.outputs:
+            waits = [s for s in self.network.sources_of(output.port) if s in silent]
+            report.queries[output.name].waits_for = (
+                _waits_for(waits[0].name, *silent[waits[0]]) if waits else None
+            )
+        return report
 
     def _close(self) -> None:
         with self.lock:
@@ -364,7 +434,7 @@ class _Run(RealtimeRun):
                 cursors = {
                     key: {"cursor": own.cursor} for key, own in self.position.nodes.items() if own.cursor
                 }
-                self.log_record({"kind": "step", "step": self.position.step, "nodes": cursors})
+                self.log_record({"kind": "step", "nodes": cursors})
                 if self.successor is not None:
                     self.log.compact(self.position, self.start_record, self.network.name)
         for source in self.sources:
@@ -424,14 +494,16 @@ class _Run(RealtimeRun):
         oldest = min(self.core.under_way, default=self.position.step + 1)
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
-                if f"{folder}/{name}" not in used and int(name[:9]) < oldest:
+                made = _OF_STEP.match(name)
+                if made and f"{folder}/{name}" not in used and int(made[1]) < oldest:
                     self.storage.remove(f"{folder}/{name}")
-        units = {e.unit for own in self.position.offsets.sources for e in own.extents}
+        spooled = {e.unit.partition(":")[2] for own in self.position.offsets.sources for e in own.extents}
+        spooled |= {name for source in self.sources for name in source.fresh}
         for name in self.storage.names("spool"):
-            if f"spool:spool/{name}" not in units and not self.pending:
+            if name.endswith(".arrow") and f"spool/{name}" not in spooled and not self.pending:
                 self.storage.remove(f"spool/{name}")
         for name in self.storage.names("pipelines"):
-            if name != self.pipeline:
+            if name != self.pipeline and _PIPELINE.match(name):
                 self.storage.remove(f"pipelines/{name}")
 
     def stop_query(self, query: str, error: HeadgateError) -> None:
@@ -444,10 +516,41 @@ class _Run(RealtimeRun):
             self.check_over()
 
     def restart_query(self, query: str) -> None:
-        """Lock held: let a stopped query go on from its last commit."""
+        """Lock held: let a stopped query go on from its last commit; its sink or a source may refuse."""
+        node = next(node for node in self.nodes.outlets if node.name == query)
+        self._reopen_sources(node)
+        if query not in self.open_sinks:
+            try:
+                claim = self._open_sink(node)
+            except Exception as error:
+                raise wrapped(query, error) from error
+            self._log_claims({query: claim})
         self.tell(QueryRestarted(query))
         self.log_record({"kind": "change", "failed": {query: None}})
+        self.workers.repeat_soon(query)
         self.workers.admitted()
+
+    def _reopen_sources(self, node: Node) -> None:
+        """Lock held: read sources of a query that have failed once more, from where they were."""
+        assert node.output is not None
+        wanted = self.network.sources_of(node.output.port)
+        offsets = self.position.offsets
+        for place in [p for p in sorted(self.broken) if self.network.sources[p] in wanted]:
+            source, own = self.network.sources[place], offsets.sources[place]
+            if own.turns is not None or offsets.ended:
+                raise PipelineError(
+                    f"Query '{node.name}' cannot go on in this run: source '{source.name}' has failed, and "
+                    "no more is read of any source. Start the application again."
+                )
+            fresh = way_in(source, self.storage, self._session, self.network.dead_letter is not None)
+            fresh.place = place
+            memory = self.memories.get(source.name, self.position.sources.get(source.name))
+            fresh.resume(copy.deepcopy(memory), own.rows)
+            self.sources[place].close()
+            self.sources[place] = fresh
+            self.broken.discard(place)
+        offsets.broken = bool(self.broken)
+        self.alarm.notify_all()  # the feeder may sleep
 
     # --- feeding ------------------------------------------------------------------------------------
 
@@ -496,7 +599,7 @@ class _Run(RealtimeRun):
         try:
             return source.poll(now, self.position.clock)
         except Exception as error:
-            self.fail_source(place, _source_error(source, error))
+            self.fail_source(place, source_error(source.source.name, error))
             return []
 
     def fail_source(self, place: int, error: HeadgateError) -> None:
@@ -510,9 +613,6 @@ class _Run(RealtimeRun):
                 self.stop_query(output.name, error)
 
 
-def _source_error(source: OffsetSource, error: Exception) -> HeadgateError:
-    if isinstance(error, HeadgateError):
-        return error
-    found = SourceError(f"Source '{source.source.name}' failed: {type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+def _waits_for(source: str, since: float, why: str) -> str:
+    when = datetime.fromtimestamp(since, UTC).isoformat(" ", "seconds")
+    return f"source '{source}' since {when}: {why}"

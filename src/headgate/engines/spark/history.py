@@ -15,16 +15,13 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.engines.spark.question import HistoryError, checked, unknown_history
 from headgate.engines.spark.session import existing, require_java
-from headgate.errors import HeadgateError, nearest
 
 COMMITTED = "part-*.parquet"
+__all__ = ["HistoryError", "ask", "quoted"]
 _AGAIN = 3
 """Files that expire between the listing and the reading are no error: list again, that often at most."""
-
-
-class HistoryError(HeadgateError):
-    """A question to kept history that has no answer."""
 
 
 def ask(
@@ -34,13 +31,16 @@ def ask(
     schemas: Mapping[str, Mapping[str, str]] | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """The answer of Spark SQL to ``sql``, at most ``limit`` rows of it.
+    """The answer of Spark SQL to ``sql``, at most ``limit`` rows of it; anything but a SELECT is refused.
 
     ``views`` gives for every query the folder of its history, ``schemas`` its columns with their SQL types,
     needed only where no results have been committed yet.
     """
     _refuse_twins(views)
+    question = checked(sql, views)
     spark = _session()
+    # It would put variables of the environment into the question's texts.
+    spark.conf.set("spark.sql.variable.substitute", "false")
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # They would print what is raised anyway, with its Java stack.
         PySparkLogger.getLogger(logger).disabled = True
@@ -48,7 +48,7 @@ def ask(
     for attempt in range(_AGAIN):
         try:
             empty = [name for name in views if not _show(spark, name, views[name], (schemas or {}).get(name))]
-            answer: DataFrame = spark.sql(sql)
+            answer: DataFrame = spark.sql(question)
             return (answer if limit is None else answer.limit(limit)).toArrow()
         except PySparkException as error:
             if not _vanished(error) or attempt == _AGAIN - 1:
@@ -101,11 +101,7 @@ def _explained(error: PySparkException, known: list[str], empty: list[str]) -> H
         wanted = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
         if wanted in empty:
             return HistoryError(f"Query '{wanted}' has committed no results yet; ask again later.")
-        there = ", ".join(f"'{name}'" for name in known) or "none"
-        return HistoryError(
-            f"There is no kept history called '{wanted}'.{nearest(wanted, known)} There are: {there}. "
-            'A query keeps its history with keep="7 days".'
-        )
+        return unknown_history(wanted, known)
     return HistoryError(f"The question cannot be answered: {_first_line(str(error))}")
 
 

@@ -6,7 +6,10 @@ a step has to do is in the slot's work order, which its tasks read.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +27,8 @@ from headgate.errors import HeadgateError, RunError
 
 REHEARSALS = 25
 """Jobs per worker after which Spark's own part of a step takes a third of what it takes at first."""
+QUIET = 15.0
+"""Seconds without a job after which an empty one keeps Spark's Python workers alive."""
 SHUFFLE_ROWS = 100_000
 """Rows from which on reading partitions in parallel pays for bringing them together."""
 
@@ -45,11 +50,15 @@ class Jobs:
         self._app = app
         self._frames: dict[tuple[int, int], Any] = {}
         self._connect = is_connect(session)
+        self._busy = time.monotonic()
+        """When a job last began or ended."""
+        self._warming: threading.Thread | None = None
 
     def run(
         self, slot: int, order: WorkOrder, description: str, sources: Sequence[OffsetSource]
     ) -> list[TaskResult]:
         """Run a step's tasks; what they say, by slice."""
+        self._busy = time.monotonic()
         self._storage.replace(f"slots/{slot}", pickle.dumps(order, protocol=5))
         pieces = {place: found for place, found in order.pieces[0].items() if place in order.framed and found}
         with self._named(order, description):
@@ -62,10 +71,29 @@ class Jobs:
                     if why is not None:
                         raise SourceFailed(place, why) from error
                 raise
+        self._busy = time.monotonic()
         results = collect(rows)
         if len(results) != _answers(order) or any(r.attempt != order.attempt for r in results):
             raise RunError(f"{len(results)} of {_answers(order)} tasks of step {order.step} answered.")
         return results
+
+    def keep_warm(self, tasks: int) -> None:
+        """Run an empty job if there has been none for a while.
+
+        After a minute without one Spark closes the sockets of its Python workers.  The next tuple would then
+        wait for new ones and for the state that they have to read, and each worker would leave a traceback in
+        the log: it answers the end of its input with an error, on the socket that is closed
+        (``BrokenPipeError``).
+        """
+        if time.monotonic() - self._busy < QUIET or (self._warming is not None and self._warming.is_alive()):
+            return
+        self._busy = time.monotonic()
+        self._warming = threading.Thread(target=self._warm, args=(tasks,), name="headgate-warm", daemon=True)
+        self._warming.start()
+
+    def _warm(self, tasks: int) -> None:
+        with contextlib.suppress(Exception):  # the session may be stopped meanwhile; a step would say so
+            _start_workers(self._session, tasks)
 
     def rehearse(self, pipeline: str, slots: int, tasks: int) -> None:
         """Before tuples arrive and wait: let workers load the pipeline, and Spark learn to run steps fast."""
@@ -128,7 +156,7 @@ def warm_up(session: Any, tasks: int) -> None:
     """Start the Python workers before the first tuple waits for them; they stay for the session."""
     if session not in _warm:
         try:
-            session.range(0, tasks, 1, tasks).mapInArrow(load_pipelines, SCHEMA).toArrow()
+            _start_workers(session, tasks)
         except Exception as error:
             raise RunError(
                 f"Spark's Python workers cannot start: {first_line(error)}. Their Python needs the packages "
@@ -136,6 +164,10 @@ def warm_up(session: Any, tasks: int) -> None:
                 "that has them before the session is made."
             ) from error
         _warm.add(session)
+
+
+def _start_workers(session: Any, tasks: int) -> None:
+    session.range(0, tasks, 1, tasks).mapInArrow(load_pipelines, SCHEMA).toArrow()
 
 
 def _answers(order: WorkOrder) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.checkpoint.offsets import Extent, Piece
+from headgate.connectors.json_decode import sift
 from headgate.connectors.kafka import KafkaSource
 from headgate.connectors.kafka_offsets import BrokerUnreachable
 from headgate.engines.spark.messages import Packed
@@ -24,7 +25,7 @@ from headgate.engines.spark.poller import PATIENCE, PATIENCE_AT_START, Watch
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.task import SCHEMA, row
-from headgate.errors import BadRow, HeadgateError, SourceError
+from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 from headgate.graph.packet import Order, Packet
 from headgate.runtime.dead_letters import Letter
@@ -129,6 +130,14 @@ class Kafka(OffsetSource):
             "longer (retention.ms)."
         )
 
+    @property
+    def silent(self) -> tuple[float, str] | None:
+        found = (self._begin, None) if self._watch is None else self._watch.silent
+        if found is None:
+            return None
+        since, error = found
+        return since, f"Kafka at '{self.origin.servers}' does not answer" if error is None else str(error)
+
     def next_poll(self, now: float, clock: float) -> float:
         return now + POLL / 2
 
@@ -199,44 +208,34 @@ class _PackKafka:
                     yield row(self._packed(batch.take(pa.array(rows)), piece))
 
     def _packed(self, records: pa.RecordBatch, piece: Piece) -> Packed:
+        if not self.origin.raw:
+            # A record without a value says that its key is gone; it is no row of nulls.
+            records = records.filter(records.column("value").is_valid())
         # A topic may lack offsets (compacted, or marks of transactions): serials follow the offsets.
         serials = piece.serial + (records.column("offset").to_numpy() - piece.first)
         stamps = records.column("timestamp").cast(pa.timestamp("us", tz="UTC"))
         # A record came when its time says, but not before anybody looked nor after it was noticed.
         arrivals = np.clip(stamps.cast(pa.int64()).to_numpy() / 1e6, self.begin, piece.arrival)
-        good, bad = self._decoded(records)
+        places, good, bad = sift(records.num_rows, lambda start, stop: self._rows(records, start, stop))
         packet = None
         if good:
-            places = np.concatenate([own for own, _ in good])
-            rows = pa.concat_batches([batch for _, batch in good])
-            packet = Packet(rows, Order(serials[places], arrivals[places], len(places)))
+            packet = Packet(pa.concat_batches(good), Order(serials[places], arrivals[places], len(places)))
+        where = f"Kafka topic '{self.origin.topic}', partition {piece.unit.partition(':')[2]}, offset"
+        numbers = records.column("offset")
         letters = [
-            Letter(int(serials[at]), float(arrivals[at]), reason, _shown(records, at)) for at, reason in bad
+            Letter(
+                int(serials[at]),
+                float(arrivals[at]),
+                f"{where} {numbers[at].as_py()}: {reason}",
+                _shown(records, at),
+            )
+            for at, reason in bad
         ]
         return Packed(0, self.place, packet, letters)
 
-    def _decoded(
-        self, records: pa.RecordBatch
-    ) -> tuple[list[tuple[np.ndarray[Any, Any], pa.RecordBatch]], list[tuple[int, str]]]:
-        """The rows, with their places among the records, and the places of bad ones with the reason.
-
-        One bad value is found at a time, so what is around it is tried in pieces of half the size.
-        """
-        good, bad = [], []
-        todo = [(0, records.num_rows)]
-        while todo:
-            start, stop = todo.pop()
-            part = records.slice(start, stop - start)
-            try:
-                rows = self.origin.decode(*(part.column(name) for name in COLUMNS))
-                good.append((np.arange(start, stop), rows))
-            except BadRow as error:
-                at, most = start + error.index, max((stop - start) // 2, 1)
-                bad.append((at, str(error)))
-                pieces = [(p, min(p + most, at)) for p in range(start, at, most)]
-                pieces += [(p, min(p + most, stop)) for p in range(at + 1, stop, most)]
-                todo += pieces[::-1]
-        return good, sorted(bad)
+    def _rows(self, records: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+        part = records.slice(start, stop - start)
+        return self.origin.decode(*(part.column(name) for name in COLUMNS))
 
 
 def _shown(records: pa.RecordBatch, at: int) -> str:

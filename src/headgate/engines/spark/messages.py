@@ -24,8 +24,8 @@ class Member:
     high: int
     end: bool = False
     """The final punctuation is among them: close what is open."""
-    queues: dict[int, list[str]] = field(default_factory=dict)
-    """For arrows with committed files, which to read."""
+    queues: dict[int, list[tuple[str, int | None]]] = field(default_factory=dict)
+    """For arrows with committed files, which to read, and their checksums."""
     state: list[StatePart] = field(default_factory=list)
     shards: list[tuple[int, int]] = field(default_factory=lambda: [(0, 1)])
     """The buckets of each shard of its state, out of ``buckets``."""
@@ -45,6 +45,8 @@ class Delivery:
     folder: str = ""
     keep: str = ""
     """Folder of the query's history, if it keeps one."""
+    tag: str = ""
+    """Of a parquet file: whose it is."""
 
 
 @dataclass

@@ -8,14 +8,17 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.checkpoint.graph import Node, Nodes
-from headgate.checkpoint.position import Position
+from headgate.checkpoint.offsets import REFUSED
+from headgate.checkpoint.position import Position, QueueFile
 from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.cursors import Waiting
 from headgate.engines.spark.messages import Lanes, Member, WorkOrder
 from headgate.engines.spark.placement import ranges, share_out, share_queries
 from headgate.engines.spark.shedding import Shedder
+from headgate.engines.spark.task import between, read_queue
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -98,17 +101,19 @@ class Planner(Waiting):
                 members[place] = member
         return members
 
-    def _order(self, members: dict[int, Member]) -> WorkOrder:
-        """What the tasks are told."""
+    def _order(self, members: dict[int, Member], number: int | None = None) -> WorkOrder:
+        """What the tasks are told; ``number``: of a step that was announced before."""
         count, shares, lanes = self._lanes(members)
         for place, member in members.items():
             self._fill(self.nodes.all[place], member)
         low = min(m.low for m in members.values())
         high = max(m.high for m in members.values())
         slices = self._slices(members, low, high, count)
-        self.position.step += 1
+        if number is None:
+            self.position.step += 1
+            number = self.position.step
         return WorkOrder(
-            self.position.step,
+            number,
             uuid.uuid4().hex[:8],
             self._root,
             self._durable,
@@ -124,6 +129,28 @@ class Planner(Waiting):
             drops={place: drop for place, drop in self.shedding.drops().items() if place in members},
             weighed=frozenset(self.shedding.weighed).intersection(members),
         )
+
+    def held(self, node: Node) -> int:
+        """Rows that have come to a node and are not yet committed to have been processed."""
+        own = self.position.nodes[node.key]
+        rows = 0
+        for arrow, feed in enumerate(node.feeds):
+            if feed.source:
+                admitted = self.position.offsets.sources[feed.place]
+                rows += admitted.below(self._end) - admitted.below(own.cursor)
+            else:
+                port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
+                rows += sum(
+                    [self._rows_left(file, own.cursor, node.schemas[port]) for file in own.queues[arrow]]
+                )
+        return rows
+
+    def _rows_left(self, file: QueueFile, cursor: int, schema: pa.Schema) -> int:
+        """Rows of a queue file from a serial on.  Its cuts tell that nearly; the file itself knows."""
+        if file.first >= cursor:
+            return file.rows
+        packets = read_queue(self._root, file.name, file.check, schema)
+        return sum([len(between(packet, cursor, 1 << 62)) for packet in packets])
 
     def _wanted(self, call: Call) -> int:
         entry = self.catalog.boxes[call.box]
@@ -168,7 +195,7 @@ class Planner(Waiting):
         """What a node's task needs to know beside its range."""
         own = self.position.nodes[node.key]
         for arrow, queue in enumerate(own.queues):
-            names = [f.name for f in queue if f.last >= member.low and f.first < member.high]
+            names = [(f.name, f.check) for f in queue if f.last >= member.low and f.first < member.high]
             if names:
                 member.queues[arrow] = names
         if not node.stateful:
@@ -219,12 +246,18 @@ class Planner(Waiting):
             return 1, shares, None
         if all(node.slices for node in nodes):
             return count, [], None
-        if self._predicted * (1 - 1 / count) < SHUFFLE:
+        if self._predicted * (1 - 1 / count) < SHUFFLE or self._refused(members):
             return 1, [], None
         lanes = share_out(self.nodes, sorted(members), weights, count)
         for place in lanes.split:
             self.live[place].shards = count
         return count, [], lanes
+
+    def _refused(self, members: dict[int, Member]) -> bool:
+        """Whether sources have refused rows of this step: only a task that reads can make letters of them."""
+        low, high = min(m.low for m in members.values()), max(m.high for m in members.values())
+        pieces = self._pieces(members, low, high).values()
+        return any(piece.unit.startswith(f"{REFUSED}:") for found in pieces for piece in found)
 
     def _weight(self, place: int) -> float:
         entry = self.catalog.boxes[place]

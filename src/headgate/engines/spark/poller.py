@@ -68,6 +68,16 @@ class Watch(Generic[T]):
         self.end()
         raise error
 
+    @property
+    def silent(self) -> tuple[float, Exception | None] | None:
+        """Since when there has been no answer, in seconds since the epoch, and the error; None if there was.
+
+        A server that has not answered its first question yet is silent, too.
+        """
+        if self._answered and self._error is None:
+            return None
+        return time.time() - (time.monotonic() - self._since), self._error
+
     def end(self) -> None:
         """Ask no more; a question that is out may still be answered, to nobody."""
         self._ended.set()

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.checkpoint.offsets import Piece
-from headgate.engines.spark.sources import ARRIVAL
-from headgate.errors import SourceError
+from headgate.checkpoint import checks
+from headgate.checkpoint.offsets import PARQUET, REFUSED, SPOOL, Piece
+from headgate.connectors.refused import COLUMN, has_refused
+from headgate.engines.spark.spooling import ARRIVAL
+from headgate.errors import HeadgateError, SourceError
 from headgate.graph.packet import Order, Packet
 from headgate.graph.schema import normalise_batch
+from headgate.runtime.dead_letters import Letter, refused_letters
 
 OPEN_FILES = 16
 RATE = "rate:"
@@ -67,7 +70,7 @@ class _Spooled:
     """A file of Arrow batches with arrivals."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
-        self._file = pa.ipc.open_file(pa.memory_map(path))
+        self._file = pa.ipc.open_file(checks.opened(path, "spool", checks.stamp(path)))
         self._batches = [self._file.get_batch(i) for i in range(self._file.num_record_batches)]
         self.starts = np.concatenate([[0], np.cumsum([b.num_rows for b in self._batches])])
 
@@ -97,19 +100,35 @@ def _opened(kind: Any, path: str, schema: pa.Schema) -> Any:
     return found
 
 
-def read(origin: Any, schema: pa.Schema, pieces: Sequence[Piece], root: str, clock: float) -> list[Packet]:
-    """The rows of some pieces of a source as packets, in order."""
-    packets = []
+@dataclass
+class Read:
+    """What was read of a source: packets in order, rows that it refused, and pieces that cannot be read."""
+
+    packets: list[Packet] = field(default_factory=list)
+    refused: list[Letter] = field(default_factory=list)
+    failed: list[tuple[Piece, HeadgateError]] = field(default_factory=list)
+
+
+def read(origin: Any, schema: pa.Schema, pieces: Sequence[Piece], root: str, clock: float) -> Read:
+    """The rows of some pieces of a source."""
+    found = Read()
     for piece in _joined(pieces):
         kind, _, name = piece.unit.partition(":")
         serials = piece.serials()
         done = 0
-        for batch, arrivals in _batches(kind, name, origin, schema, piece, root, clock):
-            count = batch.num_rows
-            own = serials + done if isinstance(serials, int) else serials[done : done + count]
-            packets.append(Packet(batch, Order(own, arrivals, count)))
-            done += count
-    return packets
+        try:
+            for batch, arrivals in _batches(kind, name, origin, schema, piece, root, clock):
+                count = batch.num_rows
+                own = serials + done if isinstance(serials, int) else serials[done : done + count]
+                packet = Packet(batch, Order(own, arrivals, count))
+                done += count
+                if has_refused(batch):
+                    packet, refused = refused_letters(packet)
+                    found.refused += refused
+                found.packets.append(packet)
+        except HeadgateError as error:
+            found.failed.append((piece, error))
+    return found
 
 
 def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
@@ -138,13 +157,14 @@ def _follows(piece: Piece, other: Piece) -> bool:
 def _batches(
     kind: str, name: str, origin: Any, schema: pa.Schema, piece: Piece, root: str, clock: float
 ) -> Iterator[tuple[pa.RecordBatch, Any]]:
-    if kind == "parquet":
+    if kind == PARQUET:
         for batch in _opened(_Parquet, name, schema).read(piece.first, piece.rows):
             yield batch, float(piece.arrival or 0.0)
-    elif kind == "spool":
+    elif kind in (SPOOL, REFUSED):
         for batch in _opened(_Spooled, os.path.join(root, name), schema).read(piece.first, piece.rows):
             arrivals = batch.column(ARRIVAL).to_numpy(zero_copy_only=False)
-            rows = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=schema)
+            own = schema.append(COLUMN) if kind == REFUSED else schema
+            rows = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=own)
             yield rows, float(arrivals[0]) if (arrivals == arrivals[0]).all() else arrivals
     else:
         end = piece.first + piece.rows

@@ -15,6 +15,7 @@ from headgate.errors import RunError
 
 JAVA = 17
 DEFAULT_MASTER = "local[*]"
+_LOCAL = re.compile(r"local(\[.*\])?")
 Connectors = Callable[[], Sequence[str]]
 
 SETTINGS = {
@@ -31,10 +32,15 @@ SETTINGS = {
     "spark.ui.retainedTasks": "2000",
     "spark.sql.ui.retainedExecutions": "50",
     "spark.locality.wait": "0s",
+}
+
+LOCAL_SETTINGS = {
     # A step takes a tenth of a second on cores that the driver shares with the tasks: a quick compiler and a
-    # plain collector leave more of them (measured: steps a quarter shorter, a start a second shorter).
+    # plain collector leave more of them (measured: steps a quarter shorter, a start a second shorter).  The
+    # driver of a cluster has its cores to itself, and often a large heap: it keeps Java's own choice.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+"""Further settings where tasks run in the driver's own process."""
 
 
 def open_session(master: str, app: str, options: Mapping[str, str], connectors: Connectors) -> Any:
@@ -74,8 +80,9 @@ def open_session(master: str, app: str, options: Mapping[str, str], connectors: 
             f"Spark(master='{master}') is not used: spark-submit has chosen {given.get('spark.master')}.",
             stacklevel=2,
         )
-    defaults = {name: value for name, value in SETTINGS.items() if name not in (given or {})}
-    for name, value in with_jars({**defaults, **options}, connectors() if given is None else []).items():
+    chosen = options.get("spark.master", master) if given is None else given.get("spark.master", "")
+    wanted = {**defaults(chosen, given or {}), **options}
+    for name, value in with_jars(wanted, connectors() if given is None else []).items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
@@ -83,6 +90,12 @@ def open_session(master: str, app: str, options: Mapping[str, str], connectors: 
         raise RunError(f"Spark could not be started on {master}: {first_line(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def defaults(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a session on ``master``, but for those that spark-submit was ``given``."""
+    settings = {**SETTINGS, **(LOCAL_SETTINGS if _LOCAL.fullmatch(master) else {})}
+    return {name: value for name, value in settings.items() if name not in given}
 
 
 def existing() -> Any:
@@ -107,7 +120,7 @@ def is_connect(session: Any) -> bool:
 
 def is_local(session: Any) -> bool:
     """Whether tasks run on this machine, with this Python, where the package is."""
-    if is_connect(session) or not re.fullmatch(r"local(\[.*\])?", session.sparkContext.master):
+    if is_connect(session) or not _LOCAL.fullmatch(session.sparkContext.master):
         return False
     python = shutil.which(session.sparkContext.pythonExec)
     return python is not None and os.path.dirname(os.path.abspath(python)) == os.path.dirname(sys.executable)

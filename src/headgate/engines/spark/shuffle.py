@@ -16,6 +16,7 @@ import pyarrow as pa
 from headgate.checkpoint.graph import Feed, Node
 from headgate.engines.spark.messages import BoxCost, Lanes, Member, Parcel, TaskResult, WorkOrder
 from headgate.engines.spark.task import ROWS, Pass, StepTask, between, located, rounds_of
+from headgate.errors import HeadgateError
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.graph.shards import merge, split
 
@@ -67,7 +68,11 @@ def _sent(work: Pass) -> Iterator[Parcel]:
         if low >= high:
             continue
         if place in lanes.split:
-            arrows = [work.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
+            try:
+                arrows = [work.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
+            except HeadgateError as error:  # a file that it needs is damaged
+                work.result.errors[place] = error
+                continue
             for number, packets in enumerate(rounds_of(node, arrows, order.packet_rows)):
                 assert node.operator is not None
                 parts = split(node.operator, packets, member.shards, member.buckets)

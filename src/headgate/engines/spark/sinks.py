@@ -1,27 +1,35 @@
 """Sinks on Spark: who writes, and when what was written becomes visible.
 
-Parquet files are written by tasks under hidden names and renamed after the commit, so a reader sees exactly
-what was committed.  A list, a function and the console get their rows from the driver, before the commit:
-the step's ranges are logged first, so that after a crash the very same rows come again, and none are lost.
+Parquet files are written by tasks under hidden names and get their own after the commit, so a reader sees
+exactly what was committed.  A list, a function and the console get their rows from the driver, before the
+commit: the step's ranges are logged first, so that after a crash the very same rows come again, and none are
+lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from headgate.checkpoint.disk import make_folder
+from headgate.checkpoint.names import label
+from headgate.connectors.folder import part_name, publish
 from headgate.connectors.parquet import ParquetSink
 from headgate.connectors.sink import Writer
 from headgate.engines.spark.messages import Delivery, OutputPart
+from headgate.engines.spark.parts import STAGED, staged_name, write_parquet
 from headgate.errors import SinkError
 from headgate.graph.durations import parse_duration
 from headgate.graph.network import Output
+
+Claim = dict[str, Any]
+"""What the log remembers of a sink that was opened: nothing may be written to it before the log does."""
 
 
 class Outlet:
@@ -35,11 +43,15 @@ class Outlet:
         self.history = history
         """Folder of what the query keeps, or nothing."""
 
-    def open(self, resumed: bool) -> None:
-        """Make ready; ``resumed``: an earlier run of the application has been here."""
+    def open(self, claim: Claim) -> Claim:
+        """Make ready, or raise an error.  ``claim``: what the log says that this query has claimed outside
+        the checkpoint, {} for nothing; returns what the log is to say before the first commit.
+        """
         if self.history:
-            Path(self.history).mkdir(parents=True, exist_ok=True)
-            _sweep(self.history)
+            make_folder(self.history, durable=True, private=True)
+            label(Path(self.history), self.output.name)
+            _sweep(self.history, "")
+        return {}
 
     def delivery(self) -> Delivery:
         raise NotImplementedError
@@ -48,7 +60,7 @@ class Outlet:
         """Before the commit: make rows visible that cannot wait for it."""
 
     def files(self, parts: Sequence[OutputPart], step: int) -> list[list[str]]:
-        """What to rename after the commit: written name, final name."""
+        """What to publish after the commit: written name, final name."""
         kept = [p.kept for p in parts if p.kept]
         return [[name, f"{self.history}/part-{step:012d}-{i:03d}.parquet"] for i, name in enumerate(kept)]
 
@@ -67,33 +79,49 @@ class Outlet:
 
 
 class Files(Outlet):
-    """A folder of parquet files."""
+    """A folder of parquet files.
 
-    def open(self, resumed: bool) -> None:
-        super().open(resumed)
+    The name of a part has the number that the folder gave when it was claimed, so that what is appended
+    later sorts behind; then a hash of checkpoint and query, so that no two ever have the same name; then the
+    step.
+    """
+
+    def __init__(self, output: Output, history: str, identity: str, durable: bool) -> None:
+        super().__init__(output, history)
+        self._folder = os.path.abspath(output.sink.path)
+        self._tag = hashlib.sha256(f"{identity} {output.name}".encode()).hexdigest()[:16]
+        self._durable = durable
+        self._number = 0
+
+    def open(self, claim: Claim) -> Claim:
+        super().open(claim)
         sink: ParquetSink = self.output.sink
-        if resumed:
-            Path(sink.path).mkdir(parents=True, exist_ok=True)
+        if claim.get("folder") == self._folder:
+            make_folder(self._folder, durable=self._durable)
+            number = claim["number"]
         else:
-            sink.open(self.output.name, self.output.schema)
-        _sweep(sink.path)
+            number = sink.claim(self.output.name, durable=self._durable)
+        _sweep(self._folder, self._tag)
+        self._number = number
+        return {"folder": self._folder, "number": number}
 
     def delivery(self) -> Delivery:
-        return Delivery("parquet", os.path.abspath(self.output.sink.path), self.history)
+        return Delivery("parquet", self._folder, self.history, self._tag)
 
     def files(self, parts: Sequence[OutputPart], step: int) -> list[list[str]]:
-        folder = os.path.abspath(self.output.sink.path)
-        own = [
-            [part.file, f"{folder}/part-{step:012d}-{i:03d}.parquet"]
-            for i, part in enumerate(p for p in parts if p.file)
-        ]
+        own = [[part.file, self._final(step, i)] for i, part in enumerate(p for p in parts if p.file)]
         return own + super().files(parts, step)
+
+    def _final(self, step: int, place: int) -> str:
+        return f"{self._folder}/{part_name(self._number, f'-{self._tag}-{step:012d}-{place:04d}')}"
 
     def close(self, error: bool, rows: int) -> None:
         """A query without results leaves one empty file, so that its folder can be read."""
-        folder = Path(self.output.sink.path)
+        folder = Path(self._folder)
         if not error and not rows and folder.is_dir() and not any(folder.glob("part-*.parquet")):
-            pq.write_table(self.output.schema.empty_table(), folder / f"part-{0:012d}-000.parquet")
+            written = staged_name(self._folder, self._tag, "empty")
+            write_parquet(written, self.output.schema.empty_table(), self._durable)
+            publish([[written, self._final(0, 0)]], durable=self._durable)
 
 
 class Inline(Outlet):
@@ -106,9 +134,10 @@ class Inline(Outlet):
         self._retries = retries
         self._writer: Writer | None = None
 
-    def open(self, resumed: bool) -> None:
-        super().open(resumed)
+    def open(self, claim: Claim) -> Claim:
+        super().open(claim)
         self._writer = self.output.sink.open(self.output.name, self.output.schema)
+        return {}
 
     def delivery(self) -> Delivery:
         return Delivery("inline", keep=self.history)
@@ -134,22 +163,12 @@ class Inline(Outlet):
             self._writer.close(error)
 
 
-def publish(files: Sequence[Sequence[str]]) -> None:
-    """Give committed files their names; what has its name already is left alone."""
-    for written, final in files:
-        try:
-            os.rename(written, final)
-        except FileNotFoundError:
-            if not os.path.exists(final):
-                raise SinkError(
-                    f"'{final}' was committed, but neither it nor '{written}' is there any more; somebody "
-                    "removed it. Restore the folder, or start with a new checkpoint."
-                ) from None
+def _sweep(folder: str, tag: str) -> None:
+    """Remove what an earlier run of this checkpoint wrote and did not commit; what it did is published.
 
-
-def _sweep(folder: str) -> None:
-    """Remove what an earlier run wrote and did not commit."""
-    for file in Path(folder).glob(".staged-*"):
+    Only its own: another application may be writing to the folder at this moment.
+    """
+    for file in Path(folder).glob(f"{STAGED}{tag}*"):
         with contextlib.suppress(OSError):
             file.unlink()
 

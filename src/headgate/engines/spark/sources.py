@@ -1,32 +1,25 @@
 """Sources by offset, as the driver sees them: what has become available, never the rows themselves.
 
 A source that Spark tasks cannot address by offset (an iterator, a file of lines) is spooled: its rows are
-written once, in order, to files that they can.
+written once, in order, to files that they can (``spooling``).
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.checkpoint.offsets import Extent, Piece
-from headgate.checkpoint.storage import Storage
+from headgate.checkpoint.offsets import PARQUET, Extent, Piece
 from headgate.connectors import formats
 from headgate.connectors.files import FileSource
 from headgate.connectors.rate import RateSource
-from headgate.connectors.source import Chunk, Wait
 from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 
-ARRIVAL = "__arrival"
-SPOOL_ROWS = 65_536
-SPOOL_FILE_ROWS = 1 << 20
 LIVE_EXTENT = 1 << 20
 
 
@@ -38,6 +31,9 @@ class OffsetSource:
 
     place = 0
     """Its number among the sources."""
+
+    fresh: frozenset[str] = frozenset()
+    """Files that it has written for rows that are not admitted yet: no extent names them, but one will."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -53,6 +49,11 @@ class OffsetSource:
     def poll(self, now: float, clock: float) -> list[Extent]:
         """Extents that have become available; ``clock`` is when the application first started."""
         raise NotImplementedError
+
+    @property
+    def silent(self) -> tuple[float, str] | None:
+        """Since when a server that should answer does not, and what is known of it; None if all is well."""
+        return None
 
     def next_poll(self, now: float, clock: float) -> float:
         """When it is worth asking again."""
@@ -102,7 +103,7 @@ class Files(OffsetSource):
                 raise SourceError(formats.explain(file, error)) from error
             self._seen[file] = rows
             if rows:
-                extents.append(Extent(f"parquet:{file}", 0, rows, now))
+                extents.append(Extent(f"{PARQUET}:{file}", 0, rows, now))
         self.ended = self.origin.finite
         return extents
 
@@ -133,67 +134,3 @@ class Rate(OffsetSource):
 
     def next_poll(self, now: float, clock: float) -> float:
         return max(now + 0.005, clock + self.origin.arrival(self._next))
-
-
-class Spool(OffsetSource):
-    """Any other source: the driver reads it and writes files of Arrow batches for the tasks.
-
-    After a restart it is read from its beginning, and what was admitted then is passed over.
-    """
-
-    def __init__(self, source: Source, storage: Storage) -> None:
-        super().__init__(source)
-        self._storage = storage
-        self._skip = 0
-        self._written = 0
-        self._reader: Any = None
-        self._begin = 0.0
-
-    def resume(self, memory: Any, rows: int) -> None:
-        self._skip = rows
-        self._written = (memory or {}).get("files", 0)
-
-    @property
-    def memory(self) -> Any:
-        return {"files": self._written}
-
-    def poll(self, now: float, clock: float) -> list[Extent]:
-        if self._reader is None:
-            self._reader = self.source.origin.open()
-            self._begin = time.time()
-        chunks: list[Chunk] = []
-        rows = 0
-        while rows < SPOOL_FILE_ROWS:
-            found = self._reader.poll(time.time() - self._begin, SPOOL_ROWS)
-            if isinstance(found, Wait):
-                break
-            if found is None:
-                self.ended = True
-                break
-            if self._skip:
-                passed = min(self._skip, found.batch.num_rows)
-                self._skip -= passed
-                found = found.slice(passed, found.batch.num_rows - passed)
-            if found.batch.num_rows:
-                chunks.append(found)
-                rows += found.batch.num_rows
-        return [self._write(chunks, rows)] if rows else []
-
-    def _write(self, chunks: list[Chunk], rows: int) -> Extent:
-        name = f"spool/{self.source.name}-{self._written:06d}-{os.getpid()}-{time.time_ns()}.arrow"
-        self._written += 1
-        sink = pa.BufferOutputStream()
-        schema = self.source.schema.append(pa.field(ARRIVAL, pa.float64()))
-        arrived = 0.0
-        with pa.ipc.new_file(sink, schema) as writer:
-            for chunk in chunks:
-                times = np.broadcast_to(np.asarray(chunk.arrivals), (chunk.batch.num_rows,)) + self._begin
-                arrived += float(times.sum()) / rows
-                columns = [*chunk.batch.columns, pa.array(times)]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self._storage.write(name, sink.getvalue())
-        return Extent(f"spool:{name}", 0, rows, arrived)
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()

@@ -27,9 +27,10 @@ class Noticed(Stimulus):
 
 @dataclass(slots=True)
 class Announced(Stimulus):
-    """An earlier run announced a step and did not commit it: exactly its ranges are run again."""
+    """A step was announced and not committed: it has to be repeated, by these queries if any are named."""
 
     intent: dict[str, Any]
+    queries: frozenset[str] | None = None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ the attempt in its name and does not exist until a commit record says so.
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import pickle
 import time
@@ -18,14 +19,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from headgate.checkpoint import checks, private
 from headgate.checkpoint import state_store as states
 from headgate.checkpoint.graph import Feed, Node, Nodes
+from headgate.checkpoint.offsets import Piece
 from headgate.checkpoint.position import QueueFile
 from headgate.engines.spark import reading
 from headgate.engines.spark.messages import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
-from headgate.errors import BadRow, HeadgateError, OperatorError, RunError
+from headgate.engines.spark.parts import staged_name, write_bytes, write_parquet
+from headgate.errors import HeadgateError, OperatorError, RunError
 from headgate.graph.drops import Recent
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.graph.shards import merge, split
@@ -74,6 +77,7 @@ class StepTask:
     def order(self) -> WorkOrder:
         """The step at hand."""
         pa.set_cpu_count(1)
+        private.require_private(self.root, "slots", f"slots/{self.slot}")
         try:
             order: WorkOrder = pickle.loads(Path(orders(self.root, self.slot)).read_bytes())
         except FileNotFoundError:
@@ -111,12 +115,23 @@ def row(thing: TaskResult | Packed) -> pa.RecordBatch:
     )
 
 
+def pipeline_name(data: bytes) -> str:
+    """A pipeline is known by its hash."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
 def pipeline(root: str, name: str) -> Nodes:
     """The pipeline of that hash, read once per worker."""
     found = _pipelines.get((root, name))
     if found is None:
-        with open(os.path.join(root, "pipelines", name), "rb") as file:
-            found = _pipelines[root, name] = pickle.load(file)
+        private.require_private(root, "pipelines", f"pipelines/{name}")
+        data = Path(root, "pipelines", name).read_bytes()
+        if pipeline_name(data) != name:
+            raise RunError(
+                f"checkpoint '{root}': pipeline file pipelines/{name} is damaged; start the application "
+                "again, which writes it anew."
+            )
+        found = _pipelines[root, name] = pickle.loads(data)
         # Compiled expressions are many objects that stay: looking through them again and again for garbage
         # takes longer than a step.
         gc.freeze()
@@ -184,14 +199,26 @@ class Pass:
             if place in order.framed:
                 continue
             schema, origin = self.nodes.sources[place]
-            self.made[Feed(True, place)] = reading.read(origin, schema, pieces, order.root, order.clock)
+            found = reading.read(origin, schema, pieces, order.root, order.clock)
+            self.made[Feed(True, place)] = found.packets
+            if found.refused:
+                self.packed = {**self.packed, place: Framed(found.packets, found.refused)}
+            for piece, error in found.failed:
+                self._unread(Feed(True, place), piece, error)
+
+    def _unread(self, feed: Feed, piece: Piece, error: HeadgateError) -> None:
+        """Rows of a source cannot be read: the nodes that need them fail, and no others."""
+        first, last = piece.span()
+        for place, member in self.order.members.items():
+            if feed in self.nodes.all[place].feeds and member.low <= last and first < member.high:
+                self.result.errors[place] = error
 
     # --- nodes --------------------------------------------------------------------------------------
 
     def _node(self, node: Node, member: Member) -> None:
         low, high = max(member.low, self.low), min(member.high, self.high)
         end = member.end and self.last
-        if low >= high and not end:
+        if (low >= high and not end) or node.place in self.result.errors:
             return
         if any(not f.source and f.place in self.result.errors for f in node.feeds):
             self.result.errors[node.place] = None  # it failed further up
@@ -220,8 +247,7 @@ class Pass:
                 raise framed.error
             bad = [letter for letter in framed.bad if low <= letter.serial < high]
             if bad and not (self.order.letters and node.outputs):
-                name = self.nodes.source_names[feed.place]
-                raise BadRow(f"Source '{name}', tuple {bad[0].serial}: {bad[0].reason}", 0)
+                raise dead.refusal(self.nodes.source_names[feed.place], bad[0].reason)
             if bad:
                 refused.append(dead.as_packet(self.nodes.source_names[feed.place], node.queries, bad))
         return refused
@@ -230,8 +256,8 @@ class Pass:
         """What an arrow brings between two serials: committed files first, then this step's."""
         packets = [
             packet
-            for name in member.queues.get(arrow, ())
-            for packet in _read_queue(self.order.root, name, self._schema(node, arrow))
+            for name, check in member.queues.get(arrow, ())
+            for packet in read_queue(self.order.root, name, check, self._schema(node, arrow))
         ]
         packets += self.arrived.get((node.place, arrow), [])
         return self._kept(node, arrow, self._within(node, arrow, packets, low, high))
@@ -355,8 +381,8 @@ class Pass:
             arrivals = float(arrivals[0])
         part = OutputPart(len(packet), arrivals=arrivals, first=packet.order.first_serial)
         if delivery.kind == "parquet":
-            part.file = f"{delivery.folder}/.staged-{self.unique}.parquet"
-            _write_parquet(part.file, packet.batch, self.order.durable)
+            part.file = staged_name(delivery.folder, delivery.tag, self.unique)
+            write_parquet(part.file, pa.Table.from_batches([packet.batch]), self.order.durable)
         elif delivery.kind == "staged":
             # Should the sink refuse it, it is the queue before it already.
             name = f"queues/{self.unique}-{node.place}-staged.arrow"
@@ -366,8 +392,9 @@ class Pass:
             part.payload = bytes(_stream(packet.batch))
             part.serials = packet.order.serials
         if delivery.keep:
-            part.kept = f"{delivery.keep}/.staged-{self.unique}.parquet"
-            _write_parquet(part.kept, packet.batch, self.order.durable)
+            part.kept = staged_name(delivery.keep, "", self.unique)
+            kept = pa.Table.from_batches([packet.batch])
+            write_parquet(part.kept, kept, self.order.durable, private=True)
         self.result.outputs[node.place] = part
 
     def _write_queues(self) -> None:
@@ -404,9 +431,8 @@ class Pass:
                 for shard, state in zip(self.shards(member), held, strict=True)
             ]
             self.result.states[place] = parts
-        data = file.bytes()
-        if data is not None:
-            _write_bytes(os.path.join(self.order.root, file.name), data, self.order.durable)
+        if file.parts:
+            write_bytes(os.path.join(self.order.root, file.name), file.parts, self.order.durable)
         for place, held in self.changed.items():
             member, key = self.order.members[place], self.nodes.all[place].key
             for shard, state in zip(self.shards(member), held, strict=True):
@@ -460,42 +486,24 @@ def write_queue(name: str, path: str, packet: Packet, durable: bool) -> QueueFil
     serials = packet.order.serials
     columns = [*packet.batch.columns, pa.array(serials), pa.array(packet.order.arrival_array())]
     schema = packet.schema.append(pa.field(SERIAL, pa.int64())).append(pa.field(ARRIVAL, pa.float64()))
-    _write_bytes(path, _stream(pa.RecordBatch.from_arrays(columns, schema=schema)), durable)
+    data = _stream(pa.RecordBatch.from_arrays(columns, schema=schema))
+    write_bytes(path, [data], durable)
     # It can be divided only between serials.
     starts = np.flatnonzero(np.diff(serials, prepend=serials[0] - 1))
     chosen = starts[np.unique(np.linspace(0, len(starts) - 1, min(CUTS, len(starts))).astype(np.int64))]
     cuts = [(int(serials[row]), int(row)) for row in chosen]
     arrival = float(packet.order.arrival_array().mean())
-    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival)
+    check = checks.checksum(data)
+    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival, check)
 
 
-def _read_queue(root: str, name: str, schema: pa.Schema) -> Iterator[Packet]:
-    with pa.memory_map(os.path.join(root, name)) as file:
-        for batch in pa.ipc.open_stream(file):
-            serials = batch.column(SERIAL).to_numpy()
-            arrivals = batch.column(ARRIVAL).to_numpy()
-            rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
-            yield Packet(rows, Order(serials, arrivals, batch.num_rows))
-
-
-def _write_bytes(path: str, data: Any, durable: bool) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _write_parquet(path: str, batch: pa.RecordBatch, durable: bool) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    pq.write_table(pa.Table.from_batches([batch]), path)
-    if durable:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def read_queue(root: str, name: str, check: int | None, schema: pa.Schema) -> Iterator[Packet]:
+    """The rows of a queue file, with their order."""
+    for batch in pa.ipc.open_stream(checks.opened(os.path.join(root, name), "queue", check)):
+        serials = batch.column(SERIAL).to_numpy()
+        arrivals = batch.column(ARRIVAL).to_numpy()
+        rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
+        yield Packet(rows, Order(serials, arrivals, batch.num_rows))
 
 
 def located(node: Node, error: Exception, serial: int) -> HeadgateError:

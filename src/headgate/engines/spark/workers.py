@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headgate.checkpoint.position import Data
+from headgate.connectors import folder
 from headgate.engines.spark import sinks
 from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
@@ -36,11 +39,13 @@ SOON = 0.05
 
 
 class Workers(WorkerPool):
-    """The threads of a run; they die with the program, since a job may hang."""
+    """The threads of a run."""
 
     def __init__(self, run: _Run, count: int) -> None:
-        super().__init__(run.guard, self._loop, count, daemon=True)
+        super().__init__(run.guard, self._loop, count)
         self._run = run
+        self._repeats: deque[tuple[Step, Data]] = deque()
+        """Announced steps that a query which was restarted has to repeat first, with their announcements."""
 
     def admitted(self) -> None:
         """Lock held: tuples have come.  If all are busy, the policy hears of it when one asks."""
@@ -60,43 +65,66 @@ class Workers(WorkerPool):
                 if run.stopping or self.leaves(worker):
                     return
                 begin = time.perf_counter()
-                step, soon = None, False
-                for instruction in run.tell(Free(worker, overhead)):
-                    if isinstance(instruction, RunStep):
-                        step = instruction.step
-                    elif isinstance(instruction, Park):
-                        soon = instruction.soon
-                overhead = 0.0
+                step: Step | None = None
+                intent: Data | None = None
+                soon = False
+                if self._repeats:
+                    step, intent = self._repeats.popleft()
+                else:
+                    for instruction in run.tell(Free(worker, overhead)):
+                        if isinstance(instruction, RunStep):
+                            step = instruction.step
+                        elif isinstance(instruction, Park):
+                            soon = instruction.soon
+                    overhead = 0.0
                 if step is None:
                     self.asleep.add(worker)
                 else:
                     run.core.spent("plan", time.perf_counter() - begin)
             if step is not None:
-                overhead = self._perform(worker, step)
+                overhead = self._perform(worker, step, intent)
                 continue
             self.sleep(worker, timeout=SOON if soon else None)
             with run.lock:
                 self.asleep.discard(worker)
 
-    def repeat(self, intents: Sequence[dict[str, Any]]) -> None:
-        """First of all, what an earlier run announced: results of it may have been seen."""
+    def repeat(self, intents: Sequence[Data]) -> None:
+        """First of all, what an earlier run announced: results of it may have been seen.
+
+        If a query of it fails now, the others still need the very ranges that were announced, so it is
+        repeated without that query.  Each round commits something or stops a query.
+        """
         for intent in intents:
-            with self._run.lock:
-                step = self._step(Announced(intent))
+            for _ in range(1 + len(self._run.nodes.outlets)):
+                with self._run.lock:
+                    step = self._step(Announced(intent))
+                if step is None or self._run.stopping:
+                    break
+                self._perform(0, step, intent)
+
+    def repeat_soon(self, query: str) -> None:
+        """Lock held: a query that was stopped goes on; what was announced of it comes first, as announced."""
+        for intent in list(self._run.log.intents.values()):
+            step = self._step(Announced(intent, frozenset([query])))
             if step is not None:
-                self._perform(0, step)
+                self._repeats.append((step, intent))
+                if self.asleep:
+                    self.wake(min(self.asleep))
 
     def _step(self, stimulus: Stimulus) -> Step | None:
         """Lock held: the step that follows from something, if one does."""
         steps = [i.step for i in self._run.tell(stimulus) if isinstance(i, RunStep)]
         return steps[0] if steps else None
 
-    def _perform(self, worker: int, step: Step) -> float:
-        """Run a step and commit it; returns the seconds that went beside the boxes' own."""
+    def _perform(self, worker: int, step: Step, intent: Data | None = None) -> float:
+        """Run a step and commit it; returns the seconds that did not go into boxes.
+
+        ``intent``: what it repeats.
+        """
         begin = time.perf_counter()
         results = self._try(worker, step)
         if isinstance(results, BaseException):
-            self._without_culprit(worker, step, results)
+            self._without_culprit(worker, step, results, intent)
             return 0.0
         errors = _errors(results)
         if errors:
@@ -164,7 +192,7 @@ class Workers(WorkerPool):
         }
         parts = {place: found for place, found in parts.items() if found}
         visible = [place for place in parts if run.outlets[place].visible]
-        if visible and run.storage.durable:
+        if visible and run.storage.durable and step.number not in run.log.intents:
             with run.lock:
                 run.log_record(core.intent(step))
         failed: dict[int, HeadgateError] = {}
@@ -173,8 +201,12 @@ class Workers(WorkerPool):
                 run.outlets[place].hand_over(parts[place], step.number)
             except Exception as error:
                 failed[place] = sinks.wrapped(run.nodes.all[place].name, error)
+        # What a sink did not take comes again, and is kept then.
         record["files"] = [
-            pair for place, found in parts.items() for pair in run.outlets[place].files(found, step.number)
+            pair
+            for place, found in parts.items()
+            if place not in failed
+            for pair in run.outlets[place].files(found, step.number)
         ]
         for place, found in parts.items():
             if place not in failed:
@@ -184,7 +216,7 @@ class Workers(WorkerPool):
                 self._hold_back(step, place, record, parts[place])
             number = run.log_record(record)
             run.committed(record)
-        sinks.publish(record["files"])
+        folder.publish(record["files"], durable=run.storage.durable)
         now = time.time()
         with run.lock:
             run.log.published(number)
@@ -238,7 +270,9 @@ class Workers(WorkerPool):
                     if query not in run.position.failed:
                         run.stop_query(query, error)
 
-    def _without_culprit(self, worker: int, step: Step, error: BaseException) -> None:
+    def _without_culprit(
+        self, worker: int, step: Step, error: BaseException, intent: Data | None = None
+    ) -> None:
         """A step died and nobody knows why: try its queries in halves until it is known whose fault it is."""
         run = self._run
         with run.lock:
@@ -249,7 +283,7 @@ class Workers(WorkerPool):
             run.fail_source(error.place, error.why)
             return
         queries = sorted({q for place in step.members for q in run.nodes.all[place].queries})
-        guilty = self._bisect(worker, queries, error)
+        guilty = self._bisect(worker, queries, error, intent)
         if len(guilty) == len(queries) and len(run.nodes.outlets) == len(queries):
             raise RunError(
                 f"Spark could not run step {step.number}, nor any part of it: {first_line(error)}. Nothing "
@@ -258,14 +292,18 @@ class Workers(WorkerPool):
         for query, why in guilty.items():
             run.stop_query(query, RunError(f"Query '{query}' made its Spark job fail: {first_line(why)}"))
 
-    def _bisect(self, worker: int, queries: list[str], error: BaseException) -> dict[str, BaseException]:
+    def _bisect(
+        self, worker: int, queries: list[str], error: BaseException, intent: Data | None
+    ) -> dict[str, BaseException]:
         if len(queries) == 1:
             return {queries[0]: error}
         guilty: dict[str, BaseException] = {}
         middle = len(queries) // 2
         for half in (queries[:middle], queries[middle:]):
+            only = frozenset(half)
+            part = Suspected(worker, only) if intent is None else Announced(intent, only)
             with self._run.lock:
-                step = self._step(Suspected(worker, frozenset(half)))
+                step = self._step(part)
             if step is None:
                 continue
             results = self._try(worker, step)
@@ -274,7 +312,7 @@ class Workers(WorkerPool):
             elif isinstance(results, BaseException):
                 with self._run.lock:
                     self._abandon(step)
-                guilty |= self._bisect(worker, half, results)
+                guilty |= self._bisect(worker, half, results, intent)
             elif errors := _errors(results):
                 self._stop_queries(step, errors)
             else:

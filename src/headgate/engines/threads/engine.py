@@ -28,6 +28,7 @@ from headgate.machine import host as machines
 from headgate.machine.topology import Topology
 from headgate.memory import use as memory
 from headgate.runtime.change import Line
+from headgate.runtime.limits import MOST_GRACE, check_workers
 from headgate.runtime.ordered import reordering
 from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.runtime.report import Report
@@ -43,7 +44,8 @@ class Threads(Engine):
     its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
     that it pays.  ``allocator``: where packets' memory comes from: "default" is numpy's allocator and Arrow's
     own pool, "local" a pool per thread for what our own code builds, and the names of Arrow's pools
-    ("system", "mimalloc", …) choose one of these.
+    ("system", "mimalloc", …) choose one of these.  ``grace``: seconds that a call, a source or a sink has to
+    come back when the run is stopped; it is then left behind, and its queries get an error.
     """
 
     name = "threads"
@@ -58,10 +60,12 @@ class Threads(Engine):
         *,
         split: bool | None = None,
         allocator: str = memory.DEFAULT,
+        grace: float = 5.0,
     ) -> None:
-        for what, value in (("workers", workers), ("buckets", buckets)):
-            if value is not None and value < 1:
-                raise PipelineError(f"Threads({what}={value}): it must be at least 1.")
+        if workers is not None:
+            check_workers(workers, "Threads")
+        if buckets < 1:
+            raise PipelineError(f"Threads(buckets={buckets}): it must be at least 1.")
         check_packet_rows("Threads", packet_rows)
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
@@ -73,6 +77,9 @@ class Threads(Engine):
         self.buckets = buckets
         self.split = split
         self.allocator = allocator
+        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MOST_GRACE:
+            raise PipelineError(f"Threads(grace={grace!r}): it must be a number of seconds, at most a day.")
+        self.grace = float(grace)
 
     @property
     def topology(self) -> Topology:
@@ -101,6 +108,7 @@ class Threads(Engine):
                 buckets=self.buckets,
                 split=self.split,
                 topology=self.topology,
+                grace=self.grace,
             )
             run = ThreadsRun(settings, network, policy, asked, until, progress, seed, use)
             report = run.run(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from headgate.control.commands import handlers
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
 from headgate.engines.delivery import Delivery
-from headgate.engines.realtime import RealtimeRun
+from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
 from headgate.engines.threads.barrier import Meeting
+from headgate.engines.threads.ending import Ending
 from headgate.engines.threads.settings import Settings
 from headgate.engines.threads.workers import Workers
 from headgate.graph.network import Network, Output
@@ -79,33 +81,41 @@ class ThreadsRun(RealtimeRun):
         )
         self._delivery = Delivery(self.core, self.clock.now, self._sink_failed)
         self._doors: dict[int, threading.Lock] = {}
-        """By output: one thread at a time hands results over."""
+        """By output, held by the thread that hands its results over."""
         self._make_doors()
         self.workers = Workers(self, workers)
         self.workers.share(policy.one_semaphore)
+        self._feeder = threading.Thread(
+            target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True
+        )
+        self._ending = Ending(
+            self,
+            self.core,
+            self._delivery,
+            self._feeder,
+            self.workers.under_way,
+            self._doors,
+            settings.grace,
+        )
 
     # --- the run ------------------------------------------------------------------------------------
 
     def run(self, line: Line | None) -> Report:
-        feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder")
-        try:
-            with self.lock:
-                self.leave(self.obey(self.core.start()))
-            self._delivery.open_all()
-            feeder.start()
-            self.workers.start()
-            with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
-                self.wait()
-        except KeyboardInterrupt:
-            pass  # a run that is stopped by hand still reports what it did
-        finally:
-            self.stop()
-            self.workers.join()
-            if feeder.ident is not None:
-                feeder.join()
-            seconds = self.clock.now()
-            self.core.admission.close()
-            self._delivery.close_all()
+        with terminated_like_interrupted():
+            try:
+                with self.lock:
+                    self.leave(self.obey(self.core.start()))
+                self._delivery.open_all()
+                self._feeder.start()
+                self.workers.start()
+                with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
+                    self.wait()
+                self._ending.hand_over()
+            except KeyboardInterrupt:
+                self.halted = True  # a run that is stopped by hand still reports what it did
+            finally:
+                self.stop()
+                seconds = self._ending.close()
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
@@ -180,8 +190,18 @@ class ThreadsRun(RealtimeRun):
             if isinstance(instruction, Deliver):
                 self.drain(instruction.output)
             elif isinstance(instruction, CloseSink):
-                with self._doors[instruction.output.place]:
-                    self._delivery.close(instruction.output)
+                self._close_sink(instruction)
+
+    def _close_sink(self, instruction: CloseSink) -> None:
+        """Later, if a thread is at it: waiting for a slow sink here, the calling thread would miss timers."""
+        door = self._doors[instruction.output.place]
+        if not door.acquire(blocking=False):
+            self._left.append(instruction)
+            return
+        try:
+            self._delivery.close(instruction.output)
+        finally:
+            door.release()
 
     # --- feeding ------------------------------------------------------------------------------------
 
@@ -200,6 +220,8 @@ class ThreadsRun(RealtimeRun):
                     return
                 room = min([live.room(place) for place in self._sources - held], default=0)
             found, wait = self._poll(room, held)
+            if self.closed:
+                return
             if wait is not None:
                 with self.lock:
                     self.held = held
@@ -263,14 +285,17 @@ class ThreadsRun(RealtimeRun):
                 with self.lock:
                     taken = output.take()
                     self.made_room()
-                self._delivery.hand_over(output, taken)
+                # Of a run that was stopped, only what a sink has begun with is waited for.
+                self._delivery.hand_over(output, itertools.takewhile(lambda _: not self.halted, taken))
             finally:
                 door.release()
             with self.lock:
-                if output.failed or not output.waiting:
+                if output.failed or self.halted or not output.waiting:
                     return
 
     def _sink_failed(self, output: LiveOutput, error: BaseException) -> None:
         with self.lock:
+            if self.closed and output.abandoned:
+                return
             self.leave(self.tell(SinkFailed(output, error)))
             self.made_room(urgent=True)

@@ -17,3 +17,4 @@ class Settings:
     buckets: int
     split: bool | None
     topology: Topology
+    grace: float

@@ -29,6 +29,7 @@ class Run(Protocol):
     clock: WallClock
     memory: memory.Use
     stopping: bool
+    closed: bool
     meeting: Meeting | None
 
     def guard(self, work: Body, worker: int, /) -> None: ...
@@ -44,6 +45,8 @@ class Workers(WorkerPool):
     def __init__(self, run: Run, count: int) -> None:
         super().__init__(run.guard, self._loop, count)
         self._run = run
+        self.under_way: dict[int, Work] = {}
+        """By worker, the call that it is in."""
 
     def _loop(self, worker: int) -> None:
         """Finish a call, begin the next, both in one visit to the core; then hand over, and work.
@@ -61,6 +64,8 @@ class Workers(WorkerPool):
             overhead.worker += asked - self.since[worker]  # a thread that is being started is no use yet
         while True:
             with run.lock:
+                if run.closed:
+                    return
                 entered, decided = now(), overhead.scheduler
                 waited = entered - asked
                 overhead.storage += handing
@@ -97,7 +102,11 @@ class Workers(WorkerPool):
                 asked = self._meet(meeting, asked)
             elif work is not None:
                 work.overhead, work.begun = waited, asked
+                self.under_way[worker] = work
                 self._execute(work)
+                if run.closed:
+                    return  # too late: the run has ended without it
+                del self.under_way[worker]
                 asked = now()
             elif parked:
                 self.sleep(worker)
@@ -158,8 +167,10 @@ class Workers(WorkerPool):
             calls.execute(work)
         work.ended = run.clock.now()
         for member in work.members.values():
-            while member.ticket != NO_TICKET and not calls.send(member):
+            while member.ticket != NO_TICKET and not run.closed and not calls.send(member):
                 time.sleep(RETRY)
+        if run.closed:
+            return
         work.sending = run.clock.now() - work.ended
         run.memory.recollect()
 
@@ -169,6 +180,8 @@ class Workers(WorkerPool):
         calls.split(work)
         self._progress(work)
         for _ in calls.consume(work):
+            if run.closed:
+                return
             if work.live.sent:
                 self._progress(work)
             if run.stopping:
@@ -177,6 +190,8 @@ class Workers(WorkerPool):
     def _progress(self, work: Work) -> None:
         run, overhead = self._run, self._run.core.driver.overhead
         with run.lock:
+            if run.closed:
+                return
             decided = overhead.scheduler
             left = run.tell(CallProgressed(work.live, work.worker))
             run.made_room()

@@ -11,8 +11,10 @@ import pyarrow.types as pt
 
 from headgate.errors import BadRow, OperatorError, PipelineError, nearest
 from headgate.graph.columns import Mask, taken
+from headgate.graph.operator import Operator
 from headgate.graph.packet import Indices, Packet
 from headgate.graph.rows import each_row
+from headgate.graph.time import beyond, too_far
 
 Row = dict[str, Any]
 
@@ -22,6 +24,19 @@ def located(bad: BadRow, label: str, packet: Packet, rows: Indices | None = None
     index = bad.index if rows is None else int(rows[bad.index])
     serial = packet.order.serials[index]
     return BadRow(f"{label}: tuple {serial}: {bad}", index)
+
+
+def refuse_far_times(operator: Operator, packets: Sequence[Packet]) -> None:
+    """BadRow for the first row whose event time ``operator`` cannot count with."""
+    for packet, name in zip(packets, operator.event_columns(), strict=True):
+        if name is None:
+            continue
+        column = packet.batch.column(name)
+        far = beyond(column, operator.time_limit)
+        if far is not None:
+            row = int(far.argmax())
+            bad = BadRow(too_far(column, row, name, operator.time_limit), row)
+            raise located(bad, operator.label, packet)
 
 
 def set_apart(

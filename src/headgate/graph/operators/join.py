@@ -19,6 +19,7 @@ from headgate.graph.columns import Ints, check_key, invalid, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
+from headgate.graph.operators._user import refuse_far_times
 from headgate.graph.operators.interval import Run, Shelf
 from headgate.graph.operators.snapshots import tracked
 from headgate.graph.packet import Marker, Order, Packet
@@ -238,6 +239,7 @@ class Join(Operator):
         return packet.order.serials, times
 
     def process(self, packets: Sequence[Packet], state: JoinState) -> list[Packet]:
+        refuse_far_times(self, packets)
         both = Order.concat([p.order for p in packets])
         come = np.argsort(both.serials, kind="stable")
         serials = both.serials[come]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,8 @@ def _flat(column: pa.Array) -> pa.Array:
     return column.view(pa.binary(16)) if pa.types.is_decimal(column.type) else column
 
 
-class _Dimension:
-    """A loaded table: the row of every key, and the columns to add."""
+class _Loaded:
+    """One version of the table: the row of every key, and the columns to add."""
 
     def __init__(self, keys: Sequence[pa.Array], columns: pa.RecordBatch, since: float | None) -> None:
         self._words = [_Words(key) for key in keys]
@@ -86,6 +87,36 @@ class _Dimension:
         return pa.array(self._rows[np.where(missing, 0, numbers)], mask=missing)
 
 
+class _Dimension:
+    """The newest of the tables that workers have read.
+
+    A worker draws a ticket before it reads, and a table with a lower ticket never replaces one with a higher.
+    No worker waits for another: every step is one operation on a dict or a counter, which is atomic.  A lock
+    would save the second of two reads at once, but operators know no threads.
+    """
+
+    def __init__(self) -> None:
+        self._tickets = count()
+        self._held: dict[int, _Loaded] = {}
+
+    def ticket(self) -> int:
+        return next(self._tickets)
+
+    def put(self, ticket: int, table: _Loaded) -> None:
+        self._held[ticket] = table
+        newest = max(list(self._held))
+        for older in [held for held in list(self._held) if held < newest]:
+            self._held.pop(older, None)
+
+    @property
+    def newest(self) -> _Loaded | None:
+        return max(list(self._held.items()), default=(0, None), key=lambda item: item[0])[1]
+
+    def __reduce__(self) -> tuple[type[_Dimension], tuple[()]]:
+        # Hash tables do not pickle; the process that unpickles builds or reads them when it needs them.
+        return _Dimension, ()
+
+
 class Lookup(Operator):
     """A left join: null where the table has no row for the key, and where the key is null.
 
@@ -119,7 +150,8 @@ class Lookup(Operator):
         first: Any = self._read() if self._load else table
         self._fixed = None if self._refresh is not None else first
         self._table_schema = normalise(first.schema)
-        self._dimension: _Dimension | None = self._index(first, None)
+        self._dimension = _Dimension()
+        self._dimension.put(self._dimension.ticket(), self._index(first, None))
         super().__init__([schema], [self._output(schema)])
 
     def _output(self, schema: pa.Schema) -> pa.Schema:
@@ -158,7 +190,7 @@ class Lookup(Operator):
             )
         return table
 
-    def _index(self, table: pa.Table | pa.RecordBatch, since: float | None) -> _Dimension:
+    def _index(self, table: pa.Table | pa.RecordBatch, since: float | None) -> _Loaded:
         if not normalise(table.schema).equals(self._table_schema):
             raise OperatorError(
                 f"{self.label}: the table had the columns {_described(self._table_schema)} at first, but now "
@@ -172,7 +204,7 @@ class Lookup(Operator):
             check_key(self._table_schema.field(name), "lookup: the table's key")
         keys = [rows.column(name) for name in names]
         added = rows.select([name for name in rows.schema.names if name not in names])
-        dimension = _Dimension(keys, added, since)
+        dimension = _Loaded(keys, added, since)
         if dimension.again is not None:
             key = ", ".join(
                 f"{name} = {k[dimension.again].as_py()!r}" for name, k in zip(names, keys, strict=True)
@@ -195,27 +227,33 @@ class Lookup(Operator):
             done = end
         return [packet.with_batch(pa.concat_batches(pieces))]
 
-    def _current(self, arrival: float | None) -> _Dimension:
+    def _current(self, arrival: float | None) -> _Loaded:
         """The table that a tuple of this arrival meets."""
-        dimension = self._dimension
-        if dimension is None:
-            table = self._read() if self._fixed is None else self._fixed
-            dimension = self._dimension = self._index(table, arrival)
-        elif arrival is not None and self._refresh is not None:
-            if dimension.since is None:
-                dimension.since = arrival
-            elif arrival >= dimension.since + self._refresh:
-                dimension = self._dimension = self._index(self._read(), arrival)
-        return dimension
+        loaded = self._dimension.newest
+        if loaded is None:
+            return self._renewed(arrival)
+        if arrival is not None and self._refresh is not None:
+            if loaded.since is None:
+                loaded.since = arrival
+            elif arrival >= loaded.since + self._refresh:
+                return self._renewed(arrival)
+        return loaded
 
-    def _enrich(self, batch: pa.RecordBatch, dimension: _Dimension) -> pa.RecordBatch:
+    def _renewed(self, arrival: float | None) -> _Loaded:
+        """The table read again; if another worker has read a newer one meanwhile, that one."""
+        ticket = self._dimension.ticket()
+        table = self._read() if self._fixed is None else self._fixed
+        self._dimension.put(ticket, self._index(table, arrival))
+        newest = self._dimension.newest
+        assert newest is not None
+        if arrival is not None:
+            newest.since = arrival if newest.since is None else max(newest.since, arrival)
+        return newest
+
+    def _enrich(self, batch: pa.RecordBatch, dimension: _Loaded) -> pa.RecordBatch:
         rows = dimension.rows([batch.column(name) for name in self.on])
         found = [column.take(rows) for column in dimension.columns.columns]
         return pa.RecordBatch.from_arrays([*batch.columns, *found], schema=self.outputs[0])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Hash tables do not pickle; whoever unpickles builds them, or reads a refreshed table, when needed.
-        return {**self.__dict__, "_dimension": None}
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -58,6 +58,12 @@ class Closed:
         return Closed(slots, starts, ends, self.groups, places[self.window], self.dropped)
 
 
+def countable(window: Window) -> int:
+    """Microseconds from 1970 up to which the numbers of panes fit: those of tiny panes are large."""
+    overlap = -(-window.size // window.every)
+    return (1 << 62) // overlap * math.gcd(window.size, window.every)
+
+
 class Panes:
     """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
 
@@ -163,10 +169,13 @@ class Panes:
         members = np.repeat(groups, times)
         offsets = np.arange(len(members)) - np.repeat(np.cumsum(times) - times, times)
         windows = np.repeat(first, times) + offsets
-        lowest = int(windows.min()) if len(windows) else 0
-        span = int(windows.max()) - lowest + 1 if len(windows) else 1
-        pairs, places = distinct(self.slots(members) * span + (windows - lowest))
-        starts = (pairs % span + lowest) * self.every
+        # Windows may be thousands of years apart: their ranks fit an integer together with the slot.
+        numbers, ranks = np.unique(windows, return_inverse=True) if _far(windows) else (None, windows)
+        lowest = int(ranks.min()) if len(ranks) else 0
+        span = int(ranks.max()) - lowest + 1 if len(ranks) else 1
+        pairs, places = distinct(self.slots(members) * span + (ranks - lowest))
+        windows = pairs % span + lowest
+        starts = (windows if numbers is None else numbers[windows]) * self.every
         return Closed(pairs // span, starts, starts + self.size, members, places, dropped)
 
     def snapshot(self) -> tuple[Ints, dict[str, pa.Array]]:
@@ -201,6 +210,10 @@ class Panes:
         due, entered = self.calendar.entries()
         panes.calendar.push(due, place[entered])
         return panes
+
+
+def _far(windows: Ints) -> bool:
+    return len(windows) > 0 and int(windows.max()) - int(windows.min()) > _PART
 
 
 def joined(accumulators: Accumulators, closed: Closed) -> list[pa.Array]:

@@ -26,6 +26,7 @@ from headgate.graph.operators._user import (
     fit_batch,
     function_name,
     map_rows,
+    refuse_far_times,
     require_function,
     span,
     split_indices,
@@ -282,6 +283,7 @@ class KeyedProcess(Operator):
 
     def process(self, packets: Sequence[Packet], state: KeyedProcessState) -> list[Packet]:
         packet = packets[0]
+        refuse_far_times(self, packets)
         batch, fn, fresh = packet.batch, self.fn, self._initial
         slots = state.index.slots([batch.column(name) for name in self.keys], batch.num_rows)
         state.seen = grown(state.seen, len(state.index), NEVER)

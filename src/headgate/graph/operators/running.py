@@ -15,7 +15,7 @@ from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
 from headgate.graph.durations import parse_duration
 from headgate.graph.keys import KeyIndex, grown
 from headgate.graph.operator import Kind, Operator, State
-from headgate.graph.operators._user import located
+from headgate.graph.operators._user import located, refuse_far_times
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.snapshots import Touched, column, marked, marks, tracked
 from headgate.graph.packet import Packet
@@ -209,6 +209,7 @@ class Running(Operator):
 
     def process(self, packets: Sequence[Packet], state: RunningState) -> list[Packet]:
         packet = packets[0]
+        refuse_far_times(self, packets)
         try:
             return [packet.with_batch(self._scan(packet, state))]
         except BadRow as bad:

@@ -67,13 +67,17 @@ class Select(Operator):
         self._compile()
 
 
+FEW = 16
+"""So many columns are appended one by one, which copies the list of all each time; more are added at once."""
+
+
 class WithColumns(Select):
     """The input's columns and one more per expression; an expression named like a column replaces it."""
 
     verb = "with_columns"
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
-        if not self._only_adds:
+        if not self._only_adds or len(self._added) > FEW:
             return super().process(packets, state)
         packet = packets[0]
         given = batch = packet.batch

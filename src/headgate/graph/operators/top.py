@@ -11,10 +11,10 @@ from headgate.errors import BadRow, PipelineError
 from headgate.graph.columns import Ints, from_places, lexical_order, sort_keys, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.operator import Kind, Operator, State
-from headgate.graph.operators._user import located, set_apart
+from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.snapshots import is_whole, marked, marks, tracked, whole
 from headgate.graph.packet import Packet, empty_batch
-from headgate.graph.time import NEVER, Clock, time_column
+from headgate.graph.time import NEVER, Clock, check_length, time_column
 from headgate.sql import compile_ordering
 
 _END, _SEQUENCE = 0, 1
@@ -123,10 +123,11 @@ class Top(Operator):
             raise PipelineError(f"top: {n!r} is not a number of rows; give an integer of at least 1.")
         self.n = n
         self.by = by
-        self.every = parse_duration(every, "top: every")
+        self.every = check_length(parse_duration(every, "top: every"), every, "top: every")
         if not self.every:
             raise PipelineError("top: every= must be more than zero.")
-        self.lateness = parse_duration(lateness, "top: lateness")
+        late = parse_duration(lateness, "top: lateness")
+        self.lateness = check_length(late, lateness, "top: lateness")
         self._time_column = time_column(schema, on, "top: on")
         self.ordering = compile_ordering(by, schema)
         extra = [pa.field("end", pa.int64()), pa.field("sequence", pa.int64())]
@@ -138,6 +139,9 @@ class Top(Operator):
     @property
     def label(self) -> str:
         return f"top {self.n} by {self.by}"
+
+    def event_columns(self) -> tuple[str | None, ...]:
+        return (self.inputs[0].field(self._time_column).name,)
 
     def open(self) -> TopState:
         return TopState(self)
@@ -168,6 +172,7 @@ class Top(Operator):
 
     def process(self, packets: Sequence[Packet], state: TopState) -> list[Packet]:
         packet = packets[0]
+        refuse_far_times(self, packets)
         passage = state.clock.pass_by(packet, self._time_column)
         ends = (passage.times // self.every + 1) * self.every
         late = (passage.times == NEVER) | (ends <= passage.before)

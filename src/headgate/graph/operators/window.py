@@ -19,14 +19,14 @@ from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.operator import Kind, Operator
-from headgate.graph.operators._user import located, set_apart
-from headgate.graph.operators.panes import Closed, Panes, joined
+from headgate.graph.operators._user import located, refuse_far_times, set_apart
+from headgate.graph.operators.panes import Closed, Panes, countable, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
 from headgate.graph.operators.window_state import WindowState, sliced
 from headgate.graph.packet import Packet
 from headgate.graph.schema import require_columns
-from headgate.graph.time import NEVER, Passage, time_array, time_column, window_time
+from headgate.graph.time import LIMIT, NEVER, Passage, time_array, time_column, window_time
 from headgate.graph.windows import Window
 from headgate.sql import compile_aggregate
 
@@ -84,6 +84,12 @@ class WindowAggregate(Operator):
     def label(self) -> str:
         return f"{self.window.kind} window: {', '.join(a.text for a in self.aggregates)}"
 
+    @property
+    def time_limit(self) -> int:  # type: ignore[override]
+        """Panes of sliding windows are numbered, and the numbers must fit too."""
+        direct = self.early is not None or self.window.kind != "sliding"
+        return LIMIT if direct else min(LIMIT, countable(self.window))
+
     def new_groups(self) -> Panes | Sessions:
         if self.window.kind == "session":
             return Sessions(self.window)
@@ -102,6 +108,7 @@ class WindowAggregate(Operator):
 
     def process(self, packets: Sequence[Packet], state: WindowState) -> list[Packet]:
         packet = packets[0]
+        refuse_far_times(self, packets)
         passage = state.clock.pass_by(packet, self._time_column)
         late = (passage.times == NEVER) | state.groups.late(passage.times, passage.before)
         batch, rows, late_packet = set_apart(packet, late, self.nothing(1))

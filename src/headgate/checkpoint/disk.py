@@ -1,0 +1,46 @@
+"""What survives a crash of the machine: a name only when its folder has been synced, not before.
+
+Syncing a file keeps its content.  Its name is an entry of the folder, and the folder's own name an entry of
+the folder above.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def make_folder(folder: str | Path, *, durable: bool, private: bool = False) -> None:
+    """Make a folder, and those above it that are missing; ``durable``: a power cut leaves them there.
+
+    ``private``: only the owner can use those that are made.
+    """
+    missing = []
+    path = Path(os.path.abspath(folder))
+    while not path.is_dir() and path != path.parent:
+        missing.append(path)
+        path = path.parent
+    for made in reversed(missing):
+        try:
+            made.mkdir(mode=0o700 if private else 0o777)
+        except FileExistsError:  # another process makes the same, if it is not a file
+            if not made.is_dir():
+                raise
+    if durable:
+        sync_folders(made.parent for made in reversed(missing))
+
+
+def sync_folders(folders: Iterable[str | Path]) -> None:
+    """Make the names in folders survive a crash of the machine."""
+    for folder in dict.fromkeys(str(folder) for folder in folders):
+        sync_folder(folder)
+
+
+def sync_folder(folder: str | Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
