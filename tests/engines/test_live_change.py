@@ -20,6 +20,7 @@ import headgate as hg
 from headgate import testing
 from headgate.engines.threads.barrier import Meeting
 from headgate.errors import RunError
+from headgate.runtime.policy_driver import PolicyDriver
 from headgate.scheduling.aurora.round_robin import RoundRobin
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Event, Idle
@@ -158,13 +159,13 @@ def test_workers_come_and_go() -> None:
 def carried_out(monkeypatch: pytest.MonkeyPatch) -> list[hg.Change]:
     """Planned changes, each when it is in force or has been refused."""
     done: list[hg.Change] = []
-    planned = Scheduled.planned
+    planned = PolicyDriver.planned
 
-    def carries_out(self: Scheduled, change: hg.Change, carry_out: Callable[[], None]) -> None:
+    def carries_out(self: PolicyDriver, change: hg.Change, carry_out: Callable[[], None]) -> None:
         planned(self, change, carry_out)
         done.append(change)
 
-    monkeypatch.setattr(Scheduled, "planned", carries_out)
+    monkeypatch.setattr(PolicyDriver, "planned", carries_out)
     return done
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
 from headgate.engines.worker_pool import WorkerPool
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import PipelineError
 from headgate.graph.network import Output
 from headgate.runtime.change import SUCCEEDED, Change, Line, RunOver
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
@@ -145,12 +145,8 @@ class RealtimeRun:
         return False
 
     def _planned(self, change: Change, line: Line, now: float) -> None:
-        """A change whose time has come; no caller is there to hear why it cannot be made."""
         line.planned.remove(change)
-        try:
-            self._carry_out(change, line.outputs(change))
-        except HeadgateError as error:
-            self.core.driver.problems.append(f"Change at {change.at:g} s: {error}")
+        self.core.driver.planned(change, lambda: self._carry_out(change, line.outputs(change)))
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, from any thread; raise if it cannot be."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 
-from headgate.errors import HeadgateError
 from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
 from headgate.machine.topology import Topology, flat
@@ -186,10 +185,6 @@ class Core:
         for name in change.remove:
             self.lifecycle.remove(name, now)
         self.driver.change(change, stimulus.fit, now)
-
-    def planned_change_failed(self, at: float, error: HeadgateError) -> None:
-        """A change whose time had come could not be made; no caller is there to hear why."""
-        self.driver.problems.append(f"Change at {at:g} s: {error}")
 
     # --- what the policy driver needs of the network -----------------------------------------------
 

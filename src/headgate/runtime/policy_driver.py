@@ -250,6 +250,13 @@ class PolicyDriver:
             for decision in self.policy.set(name, value, now):
                 self._carry_out(decision)
 
+    def planned(self, change: Change, carry_out: Callable[[], None]) -> None:
+        """A change whose time has come; no caller is there to hear why it cannot be made."""
+        try:
+            carry_out()
+        except HeadgateError as error:
+            self.problems.append(f"Change at {change.at:g} s: {error}")
+
     def box_reports(self) -> dict[str, BoxReport]:
         """What the catalog learned of every box."""
         return {

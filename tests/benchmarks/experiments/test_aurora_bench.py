@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import headgate as hg
-from benchmarks.experiments.aurora import batching, qos, traversals
+from benchmarks.experiments.aurora import batching, qos, runs, traversals
 from benchmarks.experiments.aurora.runs import (
     CALL,
     DECISION,
@@ -93,7 +93,7 @@ def test_what_deciding_took_is_charged_once(monkeypatch: pytest.MonkeyPatch) -> 
     """By a clock on which every event takes a microsecond, however fast this machine is."""
     looks = itertools.count()
     clock = SimpleNamespace(thread_time=lambda: next(looks) * 1e-6)
-    monkeypatch.setattr(aurora_runs, "time", clock)
+    monkeypatch.setattr(runs, "time", clock)
     watched = Timed("qos")
     taken: list[float] = []
 

@@ -20,7 +20,7 @@ from headgate.engines.simulated.kernel import Kernel
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
 from headgate.engines.simulated.workers import Workers
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output
 from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.change import Change, Line
@@ -164,10 +164,7 @@ class SimulatedRun:
         self._obey(instructions)
 
     def _planned(self, change: Change, outputs: Sequence[Output]) -> None:
-        try:
-            self._change(change, outputs)
-        except HeadgateError as error:
-            self.core.planned_change_failed(change.at, error)
+        self.core.driver.planned(change, lambda: self._change(change, outputs))
 
     def _fit(self, policy: Policy) -> Policy:
         return refitted(policy, self._settings.packet_rows, self.core.admission.packet_rows)
