@@ -18,7 +18,7 @@ from headgate.engines.spark.messages import BoxCost, Member, TaskResult
 from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.shedding import as_data, of_data
 from headgate.graph.drops import RANDOM
-from headgate.runtime.policy_driver import Host, Scheduled
+from headgate.runtime.policy_driver import Host, Scheduled, TimerKey
 from headgate.runtime.report import BoxCall, QueryReport, Report
 from headgate.runtime.shedding import report_shed
 from headgate.scheduling.interface import (
@@ -155,6 +155,12 @@ class SparkRuntime(Planner, Scheduled):
             else:
                 self.tell(Changed(now, node.place, queue))
 
+    def timer(self, key: TimerKey, now: float) -> None:
+        """A policy that counts arrivals hears of them also while all workers are busy with long steps."""
+        if self._tells_arrivals:
+            self.refresh(now)
+        super().timer(key, now)
+
     def _tell_arrivals(self, now: float) -> None:
         """Nothing holds a source back here: what has come is admitted, so it is as new as the time."""
         for place, own in enumerate(self.position.offsets.sources):
@@ -222,7 +228,7 @@ class SparkRuntime(Planner, Scheduled):
         if not members:
             return None
         tuples = {
-            place: self._count(self.nodes.all[place], member.low, member.high)
+            place: self.shedding.left(place, self._count(self.nodes.all[place], member.low, member.high))
             for place, member in members.items()
         }
         step = Step(self._order(members, number), worker, now, members, tuples)
