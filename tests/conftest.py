@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ import machine
 from headgate.cli import display
 from headgate.cli.main import cli
 from waiting import PATIENCE
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background deaf to Ctrl-C, and tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 """Sockets of running applications: tests at the same time must not meet each other's."""

@@ -15,8 +15,9 @@ from headgate.connectors.source import Wait
 from headgate.errors import PipelineError
 from headgate.graph.operators import universal
 from headgate.runtime import network as live_network
-from headgate.runtime.core import Runtime
-from headgate.scheduling.interface import Call
+from headgate.runtime.core import Core
+from headgate.runtime.instructions import RunCall
+from headgate.runtime.stimuli import Admitted, Free
 from headgate.scheduling.trains import Count
 from waiting import SOON, eventually
 
@@ -140,19 +141,23 @@ def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
     app.source("numbers", testing.from_rows(ROWS[:200])).map_packets(fails, schema=NUMBERS).to(
         "bad", hg.to_list([])
     )
-    policy, host = hg.policies.get("round_robin"), mock.Mock()
-    runtime = Runtime(app.network, policy, host, workers=2, packet_rows=100, drain=True, reorder=reorder)
+    policy = hg.policies.get("round_robin", train=Count(100))
+    core = Core(app.network, policy, workers=2, packet_rows=100, drain=True, reorder=reorder)
+    core.start()
     for _ in range(2):
-        packets = runtime.admission.poll(0.0)
+        packets = core.admission.poll(0.0)
         assert not isinstance(packets, Wait)
-        runtime.admit(packets, 0.0)
-    calls = [runtime.begin(worker, Call(0, Count(100)), 0.0) for worker in (0, 1)]
+        core.handle(Admitted(packets), 0.0)
+    calls = []
+    for worker in (0, 1):
+        core.handle(Free(worker), 0.0)  # which gives it a plan
+        calls += [one.work for one in core.handle(Free(worker), 0.0) if isinstance(one, RunCall)]
+    assert len(calls) == 2
     for work in reversed(calls):
-        assert work is not None
-        runtime.calls.execute(work)
-        assert runtime.calls.send(work)
-    assert [unit.ticket for unit in runtime.boxes[0].sent] == [0, 1]
-    assert runtime.outputs[0].inbox.rows == 0
+        core.calls.execute(work)
+        assert core.calls.send(work)
+    assert [unit.ticket for unit in core.live.boxes[0].sent] == [0, 1]
+    assert core.live.outputs[0].inbox.rows == 0
 
 
 @pytest.mark.parametrize("reorder", ["nonblocking", "lock"])

@@ -23,9 +23,11 @@ from headgate import testing
 from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
 from headgate.runtime.boxes import Work
-from headgate.runtime.core import QUEUE_PACKETS, Runtime
+from headgate.runtime.core import QUEUE_PACKETS, Core
 from headgate.runtime.execute import Calls
+from headgate.runtime.instructions import Deliver, RunCall
 from headgate.runtime.network import LiveNetwork
+from headgate.runtime.stimuli import Admitted, CallEnded, Free, Stimulus
 from headgate.scheduling.events import Event, Idle
 from headgate.scheduling.interface import Call, Decision, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
@@ -266,19 +268,15 @@ def test_queues_stay_within_their_bound_for_the_whole_run(
     packet = 8
     longest: dict[str, int] = {}
 
-    def watch(name: str) -> None:
-        real = getattr(Runtime, name)
+    handle = Core.handle
 
-        def watched(self: Runtime, *given: Any) -> Any:
-            result = real(self, *given)
-            for live in self.boxes:
-                longest[live.box.name] = max(longest.get(live.box.name, 0), live.inbox.rows)
-            return result
+    def watched(self: Core, stimulus: Stimulus, now: float) -> Any:
+        result = handle(self, stimulus, now)
+        for live in self.live.boxes:
+            longest[live.box.name] = max(longest.get(live.box.name, 0), live.inbox.rows)
+        return result
 
-        monkeypatch.setattr(Runtime, name, watched)
-
-    for name in ("admit", "finish"):
-        watch(name)
+    monkeypatch.setattr(Core, "handle", watched)
     app, found = hg.App("bounded"), []
     stream = app.source("numbers", testing.from_rows(numbers(3000)))
     one_lane = stream.process(lambda row, state: row, schema=NUMBERS, name="first")
@@ -506,14 +504,6 @@ def test_a_function_that_exits_ends_the_run(ends: Ends) -> None:
         ends(lambda: app.run("threads"))
 
 
-class NoHost:
-    """An engine that does nothing by itself."""
-
-    def wake(self, worker: int) -> None: ...
-    def assign(self, worker: int, plan: Plan) -> None: ...
-    def set_timer(self, at: float, name: str) -> None: ...
-
-
 def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     """One worker has queued results for the sink, another finds the query's error before they are taken."""
 
@@ -526,20 +516,19 @@ def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     stream = app.source("numbers", testing.from_rows(numbers(4)))
     stream.flat_map_rows(fails_on_two, schema=NUMBERS).to("bad", hg.to_list([]))
     stream.to("good", hg.to_list([]))
-    runtime = Runtime(
-        app.network, hg.policies.get("tuple_at_a_time"), NoHost(), workers=1, packet_rows=4, drain=True
-    )
-    runtime.open_sinks()
-    packets = runtime.admission.poll(0.0)
+    core = Core(app.network, hg.policies.get("tuple_at_a_time"), workers=1, packet_rows=4, drain=True)
+    core.start()
+    packets = core.admission.poll(0.0)
     assert not isinstance(packets, Wait)
-    runtime.admit(packets, 0.0)
+    core.handle(Admitted(packets), 0.0)
     waiting = {}
     for _ in range(3):
-        work = runtime.begin(0, runtime.policy.choose(0, 0.0)[0], 0.0)
-        assert work is not None
-        runtime.calls.execute(work)
-        runtime.calls.send(work)
-        waiting |= {output.output.name: output for output in runtime.finish(work, 0.0)}
+        told = [*core.handle(Free(0), 0.0), *core.handle(Free(0), 0.0)]  # a plan, and its first call
+        [work] = [one.work for one in told if isinstance(one, RunCall)]
+        core.calls.execute(work)
+        core.calls.send(work)
+        ended = core.handle(CallEnded(work), 0.0)
+        waiting |= {one.output.output.name: one.output for one in ended if isinstance(one, Deliver)}
     assert waiting["bad"].failed
     assert waiting["bad"].take() == []
     assert not waiting["good"].failed if "good" in waiting else True

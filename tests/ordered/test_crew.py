@@ -16,9 +16,9 @@ from choice_points import Setup, Violation, Worker
 from instrumented import Lock, Semaphore
 from random_interleavings import search
 
-from headgate.engines import realtime as attended
-from headgate.engines.realtime import Crew
-from headgate.scheduling.interface import ANYONE, Plan
+from headgate.engines import worker_pool
+from headgate.engines.worker_pool import WorkerPool
+from headgate.scheduling.interface import ANYONE
 
 MOST_THREADS = 8
 STEPS = 100_000
@@ -74,7 +74,7 @@ class _Run:
 
     def __init__(self, threads: _Threads) -> None:
         self.lock, self.threads = Lock(), threads
-        self.workers: Crew
+        self.workers: WorkerPool
         self.tasks, self.left, self.stopping = 0, TASKS, False
 
     def now(self) -> float:
@@ -90,8 +90,8 @@ class _Run:
             crew = self.workers
             if crew._shared is not None:
                 crew.wake(ANYONE)
-            elif crew._asleep:
-                crew.wake(min(crew._asleep))
+            elif crew.asleep:
+                crew.wake(min(crew.asleep))
             self.lock.release()
 
     def stop(self) -> None:
@@ -102,22 +102,32 @@ class _Run:
         self.threads.no_more()
 
 
-class _Crew(Crew):
-    _attended: Any
+class _Pool(WorkerPool):
+    def __init__(self, run: Any, count: int, one_semaphore: bool) -> None:
+        self._run = run
+        super().__init__(run.guard, self._loop, count)
+        self.share(one_semaphore)
+
+    def new_term(self, count: int, one_semaphore: bool) -> None:
+        """As a run in real time does it."""
+        self.share(one_semaphore)
+        self.resize(count, 0.0)
+        self.wake_sleepers()
+        self.start()
 
     def _loop(self, worker: int) -> None:
-        run = self._attended
+        run = self._run
         while True:
             run.lock.acquire()
-            self._asleep.discard(worker)
+            self.asleep.discard(worker)
             goes = run.stopping or self.leaves(worker)
             works = not goes and run.tasks > 0
             if works:
                 run.tasks -= 1
-                self.assign(worker, Plan())
+                self.planned(worker)
                 run.left -= 1
             elif not goes:
-                self._asleep.add(worker)
+                self.asleep.add(worker)
             last = works and run.left == 0
             run.lock.release()
             if goes:
@@ -128,13 +138,13 @@ class _Crew(Crew):
                 self.sleep(worker)
 
 
-def changing(terms: Sequence[Term], monkeypatch: pytest.MonkeyPatch, made: type[Crew] = _Crew) -> Setup:
+def changing(terms: Sequence[Term], monkeypatch: pytest.MonkeyPatch, made: type[_Pool] = _Pool) -> Setup:
     def setup() -> Sequence[Worker]:
         threads = _Threads()
-        monkeypatch.setattr(attended, "threading", threads)
+        monkeypatch.setattr(worker_pool, "threading", threads)
         run: Any = _Run(threads)
         count, one_semaphore = terms[0]
-        crew = run.workers = made(run, count, one_semaphore=one_semaphore)
+        crew = run.workers = made(run, count, one_semaphore)
         crew.start()
 
         def change() -> None:
@@ -156,33 +166,31 @@ def test_nobody_is_left_behind_when_terms_change(
     print(f"\n{search(changing(terms, monkeypatch), seed=1, steps=STEPS)}")
 
 
-class OnlyKnownSleepers(_Crew):
+class OnlyKnownSleepers(_Pool):
     """Lets out of the old beds whom it believes to be asleep."""
 
     def wake_all(self) -> None:
-        if self._attended.stopping:
+        if self._run.stopping:
             super().wake_all()
         else:
-            for worker in sorted(self._asleep):
+            for worker in sorted(self.asleep):
                 self._beds[worker].release()
 
 
-class OnlyThoseInBed(_Crew):
+class OnlyThoseInBed(_Pool):
     """Forgets who is about to lie down."""
 
-    def _make_beds(self, one_semaphore: bool) -> None:
-        super()._make_beds(one_semaphore)
-        self._new = True
-
     def wake_all(self) -> None:
-        if self._attended.stopping or not self.__dict__.pop("_new", False):
+        """In ``share`` the first call lets out of the old beds, the second out of the new ones."""
+        self._calls = getattr(self, "_calls", 0) + 1
+        if self._run.stopping or self._calls % 2:
             super().wake_all()
 
     def wake_sleepers(self) -> None:
         pass
 
 
-class TakesItsPermitAway(_Crew):
+class TakesItsPermitAway(_Pool):
     """Who is one too many goes with the permit that was for a task."""
 
     def leaves(self, worker: int) -> bool:
@@ -190,7 +198,7 @@ class TakesItsPermitAway(_Crew):
         return super().leaves(worker)
 
 
-MUTANTS: dict[type[Crew], str] = {
+MUTANTS: dict[type[_Pool], str] = {
     OnlyKnownSleepers: "one semaphore, then each its own",
     OnlyThoseInBed: "each its own, then one semaphore",
     TakesItsPermitAway: "fewer on one semaphore",
@@ -201,7 +209,7 @@ MUTANTS: dict[type[Crew], str] = {
     ("mutant", "terms"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", "")
 )
 def test_mutants_of_the_crew_are_found(
-    mutant: type[Crew], terms: str, monkeypatch: pytest.MonkeyPatch
+    mutant: type[_Pool], terms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Violation) as found:
         search(changing(TERMS[terms], monkeypatch, mutant), seed=1, steps=STEPS)

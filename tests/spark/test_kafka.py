@@ -297,7 +297,7 @@ def poisoned_topic(broker: Broker) -> str:
     """A record that took the Python worker with it, one that is no text, and a tombstone."""
     broker.create_topic("poisoned")
     fill(broker, "poisoned", 5, partitions=1)
-    broker.produce("poisoned", [None, '{"id": 1, "more": ' + "[" * 20_000 + "]" * 20_000 + "}"])
+    broker.produce("poisoned", [None, '{"id": 1, "more": ' + "[" * 200_000 + "]" * 200_000 + "}"])
     broker.produce("poisoned", [b'{"id": 1, "more": "\xff"}'])
     fill(broker, "poisoned", 5, partitions=1, first=5)
     return "poisoned"

@@ -83,19 +83,20 @@ def guessed_schema(file: str) -> pa.Schema | None:
     lines = next(blocks(file), None)
     if lines is None or not len(lines.numbers):
         return None
-    deep = set(too_deep(lines.text))
-    texts = [text for at, text in enumerate(lines.text.to_pylist()) if at not in deep]
+    text, deep = lines.text, too_deep(lines.text)
+    if deep:
+        text = text.take(pa.array(np.delete(np.arange(len(text)), deep)))
     try:
-        return _schema(texts)
+        return _schema(text.buffers()[2] if len(text) else b"")
     except pa.ArrowInvalid:
-        objects = [text for text in texts if _is_object(text)]
-        if not objects or len(objects) == len(texts):
+        objects = [line for line in text.to_pylist() if _is_object(line)]
+        if not objects or len(objects) == len(text):
             raise
-        return _schema(objects)
+        return _schema(b"".join(objects))
 
 
-def _schema(texts: list[bytes]) -> pa.Schema:
-    data = b"\n".join(texts)
+def _schema(data: Any) -> pa.Schema:
+    """Of lines with their ends."""
     options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
     return pyarrow.json.read_json(pa.BufferReader(data), read_options=options).schema
 

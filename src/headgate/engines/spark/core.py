@@ -32,7 +32,7 @@ from headgate.runtime.instructions import Instruction, Park
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import BoxCall, QueryReport, Report
 from headgate.runtime.shedding import report_shed
-from headgate.runtime.stimuli import Asked, Free, Rescheduled, Stimulus, TimerDue
+from headgate.runtime.stimuli import Asked, Free, Rescheduled, Stimulus, TakeOver, TimerDue
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState, Spawned, Started
 from headgate.scheduling.interface import Call, Policy, Shed
 from headgate.scheduling.trains import WHOLE_QUEUE
@@ -97,9 +97,10 @@ class SparkCore(Planner):
             StepAbandoned: lambda s, now: self._abandon(s.step, now),
             QueryStopped: lambda s, now: self._stop_query(s.query, s.error, now),
             QueryRestarted: lambda s, now: self._restart_query(s.query, now),
-            TimerDue: lambda s, now: self.driver.timer(s.key, now),
+            TimerDue: self._timer_due,
             Rescheduled: lambda s, now: self.driver.rescheduled(now),
             Asked: lambda s, now: self.driver.change(s.change, s.fit, now),
+            TakeOver: lambda s, now: self.driver.take_over(s.policy, s.requested, now),
         }
         for query in position.failed:
             self._mark(query)
@@ -203,6 +204,12 @@ class SparkCore(Planner):
             else:
                 self.driver.tell(Changed(now, node.place, queue))
 
+    def _timer_due(self, stimulus: TimerDue, now: float) -> None:
+        """A policy that counts arrivals hears of them also while all workers are busy with long steps."""
+        if self._tells_arrivals:
+            self.refresh(now)
+        self.driver.timer(stimulus.key, now)
+
     def _tell_arrivals(self, now: float) -> None:
         """Nothing holds a source back here: what has come is admitted, so it is as new as the time."""
         for place, own in enumerate(self.position.offsets.sources):
@@ -268,7 +275,7 @@ class SparkCore(Planner):
         if not members:
             return None
         tuples = {
-            place: self._count(self.nodes.all[place], member.low, member.high)
+            place: self.shedding.left(place, self._count(self.nodes.all[place], member.low, member.high))
             for place, member in members.items()
         }
         step = Step(self._order(members, number), worker, now, members, tuples)

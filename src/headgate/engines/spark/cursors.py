@@ -9,6 +9,7 @@ from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.messages import Member, WorkOrder
+from headgate.engines.spark.shedding import Shedder
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker
 from headgate.runtime.report import QueryReport
@@ -61,6 +62,7 @@ class Waiting:
     def __init__(self, nodes: Nodes, position: Position, drain: bool, start: float) -> None:
         self.nodes, self.position, self.drain = nodes, position, drain
         self._start = start
+        self.shedding = Shedder()
         self.latency = False
         """Whether the policy wants to know how old queued tuples are."""
         self.live = [LiveNode(node, position.nodes[node.key].cursor) for node in nodes.all]
@@ -137,7 +139,7 @@ class Waiting:
         frontier = self._frontier(node, {})
         if frontier <= live.taken:
             return QueueState(0, self._full(node))
-        rows = self._count(node, live.taken, frontier)
+        rows = self.shedding.left(node.place, self._count(node, live.taken, frontier))
         if frontier == self._end + 1 and (rows or self._has_finish[node.place]):
             rows = max(rows, 1)
         oldest = mean = 0.0

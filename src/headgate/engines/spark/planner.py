@@ -17,7 +17,6 @@ from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.cursors import Waiting
 from headgate.engines.spark.messages import Lanes, Member, WorkOrder
 from headgate.engines.spark.placement import ranges, share_out, share_queries
-from headgate.engines.spark.shedding import Shedder
 from headgate.engines.spark.task import between, read_queue
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.schema import row_bytes
@@ -66,7 +65,6 @@ class Planner(Waiting):
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
         self._predicted = 0.0
-        self.shedding = Shedder()
 
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
@@ -188,7 +186,11 @@ class Planner(Waiting):
         if rows is not None and not self.catalog.has_room(node.place):
             return None
         if not any(not f.source and f.place in members for f in node.feeds):
-            high = self._cut(node, low, high, FIRST_ROWS if rows is None else rows)
+            waiting = self._count(node, low, high)
+            if rows is None:
+                high = self._cut(node, low, high, FIRST_ROWS)
+            elif rows < self.shedding.left(node.place, waiting):
+                high = self._cut(node, low, high, self.shedding.rows(node.place, rows))
         return Member(low, high, end=self.drain and high == self._end + 1)
 
     def _fill(self, node: Node, member: Member) -> None:

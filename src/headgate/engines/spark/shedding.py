@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple
+from math import ceil
 from typing import Any
 
 from headgate.engines.spark.messages import TaskResult
 from headgate.graph.drops import RANDOM, Drop, Recent
 from headgate.scheduling.interface import Shed
+
+LEAST = 0.01
+"""Where all is dropped, a step still takes no more than so many times the rows that it could process."""
 
 
 class Shedder:
@@ -29,6 +33,25 @@ class Shedder:
         self._sheds.pop(decision.box, None)
         if decision.share:
             self._sheds[decision.box] = decision
+
+    def kept(self, place: int) -> float:
+        """The share of what waits for a box that a step is expected to leave."""
+        shed = self._sheds.get(place)
+        if shed is None or (shed.reason != RANDOM and place not in self._recent):
+            return 1.0
+        return 1.0 - shed.share
+
+    def left(self, place: int, rows: int) -> int:
+        """Of rows that wait for a box, how many tuples its call will have.
+
+        Here drops are made by the step, on other engines before the queue.  A policy must see the same: it
+        fills plans with what costs time, and rows that will be dropped cost next to nothing.
+        """
+        return max(1, round(rows * self.kept(place))) if rows else 0
+
+    def rows(self, place: int, tuples: int) -> int:
+        """The other way round: rows to take so that about so many tuples are left."""
+        return ceil(tuples / max(self.kept(place), LEAST))
 
     @property
     def weighed(self) -> frozenset[int]:

@@ -21,6 +21,11 @@ FASTEST = 100
 """A source counts as at most that many times as fast as its tuples were let in: all may have come at once."""
 LEFT = 0.1
 """Whatever those in more of a hurry take, so much of the capacity is left for others."""
+PLANS = 2
+"""A tuple waits for the plan under way and for its own: no drop makes that shorter."""
+FULL = 2
+"""A plan that leaves so many times as much as it takes is as long as plans can be.  One that leaves less may
+be short for another reason: `qos` makes such plans for queries that have waited longest."""
 MEMORY = 4
 """Capacity is what got done in the last so many periods, or in as many of the longest calls."""
 
@@ -40,6 +45,53 @@ class _Source:
     """Tuples that arrive per second, whether or not they find room."""
     lag: float = 0.0
     """Seconds by which what it brings is behind the time."""
+
+
+class _Plans:
+    """Where a plan costs something to start: how full plans are, and how much more full ones would do.
+
+    A plan that takes all that waits is short because there is no more, and its start-up weighs the more.  So
+    what gets done then is no measure of what could be: a shedder that takes it for the capacity drops more,
+    and plans are shorter still.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, tuple[float, float, bool]] = {}
+        """By worker: work, seconds of its boxes, and whether the plan left anything behind."""
+        self._count = self._work = self._beside = 0.0
+        self._full: float | None = None
+        """Work of a plan that did not take all that waited."""
+        self.seconds = 0.0
+        """That a plan takes; 0 where it costs nothing to start."""
+
+    def began(self, worker: int, left: bool) -> None:
+        work, seconds, before = self._under_way.get(worker, (0.0, 0.0, False))
+        self._under_way[worker] = work, seconds, before or left
+
+    def worked(self, worker: int, work: float, seconds: float) -> None:
+        before, spent, left = self._under_way.get(worker, (0.0, 0.0, False))
+        self._under_way[worker] = before + work, spent + seconds, left
+
+    def ended(self, worker: int, costs: bool) -> None:
+        work, seconds, left = self._under_way.pop(worker, (0.0, 0.0, False))
+        if not costs or not work:
+            return
+        self._count += 1
+        self._work += work
+        self._beside += max(seconds - work, 0.0)
+        if left:
+            self._full = work if self._full is None else self._full + WEIGHT * (work - self._full)
+
+    def fuller(self, kept: float, overhead: float, limit: float) -> float:
+        """How many times as much full plans do in the same time; a period is over."""
+        if not self._count or not overhead:
+            return 1.0
+        work = self._work / self._count
+        overhead += self._beside / self._count
+        full = max(limit if self._full is None else self._full, work)
+        self.seconds = overhead + work
+        self._count, self._work, self._beside = kept * self._count, kept * self._work, kept * self._beside
+        return (full / (overhead + full)) * ((overhead + work) / work)
 
 
 @dataclass
@@ -63,8 +115,9 @@ class Monitor:
         self.capacity = float(self.workers)
         self.sources = [_Source() for _ in range(1 + max([s for b in boxes for s in b.fed_by], default=-1))]
         self.queries = sorted({query for box in boxes for query in box.queries})
-        self.room = {query: self._room(self.catalog.goals.get(query)) for query in self.queries}
-        """By query, the latency from which on it loses utility."""
+        self._stated = {query: self._room(self.catalog.goals.get(query)) for query in self.queries}
+        self.room = dict(self._stated)
+        """By query, the latency from which on it loses utility; but no less than plans need."""
         self.expected = dict.fromkeys(self.queries, 0.0)
         self.growth = dict.fromkeys(self.queries, 0.0)
         self._entries: list[list[int]] = [[] for _ in self.sources]
@@ -76,6 +129,9 @@ class Monitor:
         self._done = self._spare = 0.0
         self._recent_done = self._recent_busy = 0.0
         self._longest = 0.0
+        self._plans = _Plans()
+        self._begun = False
+        """Some call has ended: what it takes until then is the system's start, and tells nothing."""
         self._parked: set[int] = set()
         """Workers without work."""
         self._calm = False
@@ -104,11 +160,19 @@ class Monitor:
             source.newest = max(source.newest, event.newest)
             source.last = event.time
         elif isinstance(event, Finished):
-            self._done += event.tuples_in * self.catalog.boxes[event.box].cost
+            work = event.tuples_in * self.catalog.boxes[event.box].cost
+            if self._begun:
+                self._done += work
+                self._plans.worked(event.worker, work, event.seconds)
+            else:
+                self._begun, self._since, self._spare = True, max(self._since, event.time), 0.0
             self._longest = max(self._longest, event.seconds)
+        elif isinstance(event, Started):
+            self._plans.began(event.worker, event.queue.tuples > FULL * event.tuples)
         elif isinstance(event, Idle):
             given = any(isinstance(d, Run) and d.worker == event.worker for d in decisions)
             (self._parked.discard if given else self._parked.add)(event.worker)
+            self._plans.ended(event.worker, event.overhead > 0)
         for decision in decisions:
             if isinstance(decision, Wake):
                 self._parked.difference_update(decision.workers)
@@ -141,8 +205,11 @@ class Monitor:
         kept = math.exp(-elapsed / (MEMORY * max(elapsed, self._longest)))
         self._recent_done = kept * self._recent_done + self._done
         self._recent_busy = kept * self._recent_busy + elapsed - self._spare / self.workers
+        fuller = self._plans.fuller(kept, self.catalog.plan_overhead, self.catalog.plan_limit)
         if self._recent_done > 0 and self._recent_busy > 0:
-            self.capacity = self._recent_done / self._recent_busy
+            self.capacity = fuller * self._recent_done / self._recent_busy
+        least = PLANS * self._plans.seconds
+        self.room = {query: max(room, least) for query, room in self._stated.items()}
         self._longest *= kept
         self._done = self._spare = 0.0
 

@@ -30,6 +30,9 @@ PATIENCE = 2
 """Periods that a query must lack room, one after the other, before anything is dropped for it."""
 PAUSE, LONGEST_PAUSE = 8, 128
 """Periods with room after which a query may be let off; twice as many each time that was too soon."""
+PROBE = 1.1
+"""So many times as much is let in now and then, while something is dropped and all have plenty of room: what
+gets done then is what comes, and no measure of what could be done."""
 MOST = 0.98
 """No more than this share is dropped: of a box that never runs nothing would be known."""
 LEAST = 0.01
@@ -72,6 +75,10 @@ class Shedding(Around):
         self._rested = dict.fromkeys(self.monitor.queries, 0)
         """For how many periods a query has had room."""
         self._pause = dict.fromkeys(self.monitor.queries, PAUSE)
+        self._trust = 1.0
+        """How many times the measured capacity is believed to be there."""
+        self._plenty, self._until_probe = 0, PAUSE
+        """For how many periods all have had plenty of room, and after how many more is let in."""
         self._told = {
             query: any(box.importance for box in catalog.boxes if query in box.queries)
             for query in self.monitor.queries
@@ -98,10 +105,11 @@ class Shedding(Around):
         for query in monitor.queries:
             self._waits[query] = self._waits[query] + 1 if query in late else 0
             self._rested[query] = 0 if query in late else self._rested[query] + 1
+        self._probe(late)
         flows = monitor.inflows()
         through: dict[int, float] = {}
         excess = sum([f * b.cost for f, b in zip(flows, self.catalog.boxes, strict=True) if not b.removed])
-        excess -= FILL * monitor.capacity
+        excess -= FILL * self._trust * monitor.capacity
         overdue = self._overdue(through)
         wanted: dict[int, float] = {}
         if excess + sum(overdue.values()) > 0:
@@ -112,6 +120,23 @@ class Shedding(Around):
             self._bearing.clear()
             self._pause = dict.fromkeys(monitor.queries, PAUSE)
         return self._set(wanted)
+
+    def _probe(self, late: set[str]) -> None:
+        """Let more in if there is plenty of room, and less again if that was too much."""
+        room, latency = self.monitor.room, self.monitor.smooth
+        if not self.shares:
+            self._trust, self._plenty, self._until_probe = 1.0, 0, PAUSE
+        elif late:
+            if self._trust > 1.0:
+                self._trust = max(self._trust / PROBE, 1.0)
+                self._until_probe = min(2 * self._until_probe, LONGEST_PAUSE)
+            self._plenty = 0
+        elif all(latency[query] <= AIM * room[query] for query in self.monitor.queries):
+            self._plenty += 1
+            if self._plenty >= self._until_probe:
+                self._trust, self._plenty = self._trust * PROBE, 0
+        else:
+            self._plenty = 0
 
     def _let_off(self, excess: float, flows: Sequence[float], through: dict[int, float]) -> None:
         """Queries that have had room for a while go free, if those in less of a hurry can bear it alone."""
