@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import headgate as hg
 from benchmarks.workloads import aurora
-from headgate.api.loading import load_app
+from headgate.api.app import load_app
 from headgate.cli import main
 from headgate.cli.main import cli
 

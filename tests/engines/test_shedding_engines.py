@@ -234,7 +234,7 @@ def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
 ) -> None:
     """Rows travel in order on every arrow, so what was dropped is known by its place there."""
     app, results = recipe.build()
-    for output in app._outputs:
+    for output in app._pipeline.outputs:
         output.importance = "x"
     kept: dict[tuple[str, int], list[bool]] = {}
     names: dict[Gate, str] = {}

@@ -39,7 +39,7 @@ BUILDS: dict[str, Callable[[hg.Stream, int], Any]] = {
         s.key_by("k").window(hg.tumbling("1 minute", on="ts")).agg(*[f"sum(c{i}) AS s{i}" for i in range(n)])
     ),
     "running": lambda s, n: s.key_by("k").running(*[f"sum(c{i}) AS s{i}" for i in range(n)]),
-    "network": lambda s, n: s.select("*").to("q", hg.to_list([]))._app.network,
+    "network": lambda s, n: s.select("*").to("q", hg.to_list([]))._pipeline.network(),
 }
 
 

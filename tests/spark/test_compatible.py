@@ -15,9 +15,9 @@ from killed_driver import QUICK
 import headgate as hg
 from headgate import testing
 from headgate.checkpoint.compatibility import carry_over
+from headgate.checkpoint.differences import difference
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position, QueueFile
-from headgate.engines.spark.differences import difference
 from headgate.errors import RunError
 from headgate.graph.durations import parse_duration, spell_duration
 from headgate.graph.operator import Operator
@@ -32,6 +32,14 @@ Change = Callable[[hg.Stream], hg.Stream]
 
 def rows(app: hg.App, name: str = "orders") -> hg.Stream:
     return app.source(name, hg.from_batches([pa.RecordBatch.from_pylist([], schema=SCHEMA)]))
+
+
+def others(stream: hg.Stream) -> hg.Stream:
+    """A second source of the same application."""
+    made = rows(hg.App("elsewhere"), "others")
+    [arrow] = made._port
+    stream._pipeline.sources.append(arrow.node)  # type: ignore[arg-type]
+    return hg.Stream(stream._pipeline, made._port)
 
 
 def windows(stream: hg.Stream, lateness: str = "10 seconds") -> hg.Stream:
@@ -235,9 +243,9 @@ BOXES: dict[str, list[Change]] = {
     ],
     "reads": [
         lambda s: s.filter("amount > 1"),
-        lambda s: rows(s._app, "others").filter("amount > 1"),
-        lambda s: s.union(rows(s._app, "others")).filter("amount > 1"),
-        lambda s: rows(s._app, "others").union(s).filter("amount > 1"),
+        lambda s: others(s).filter("amount > 1"),
+        lambda s: s.union(others(s)).filter("amount > 1"),
+        lambda s: others(s).union(s).filter("amount > 1"),
     ],
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Find the application in a file that people name."""
+"""Run a Python file that people name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from headgate.api.app import App
 from headgate.errors import PipelineError
 
 
@@ -26,17 +25,3 @@ def load_file(path: Path) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
-
-
-def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
-    module = load_file(path)
-    for name in ("app", "build"):
-        found = getattr(module, name, None)
-        if callable(found):
-            found = found()
-        if isinstance(found, App):
-            return found
-    raise PipelineError(
-        f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
@@ -14,9 +13,6 @@ from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Train
 
-if TYPE_CHECKING:
-    from headgate.api.app import App
-
 
 class Running:
     """What ``app.start(…)`` returns.  Leaving a ``with`` block stops the run.
@@ -24,8 +20,10 @@ class Running:
     A change comes into force before the call returns, or raises and changes nothing.
     """
 
-    def __init__(self, app: App, line: Line, run: Callable[[], Report]) -> None:
-        self._app, self._line = app, line
+    def __init__(
+        self, outputs_named: Callable[[Sequence[str]], list[Output]], line: Line, run: Callable[[], Report]
+    ) -> None:
+        self._outputs_named, self._line = outputs_named, line
         self._report: Report | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, args=(run,), name="headgate-run", daemon=True)
@@ -69,7 +67,7 @@ class Running:
 
     def add(self, *names: str) -> None:
         """Let queries join that the application was given since: ``stream.to("new", …)``, ``add("new")``."""
-        self._change(Change(add=names), self._app.outputs_named(names))
+        self._change(Change(add=names), self._outputs_named(names))
 
     def remove(self, *names: str) -> None:
         """Let queries go; what they have given stays."""

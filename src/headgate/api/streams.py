@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.api.extensions import check_own
+from headgate.api.pipeline import Pipeline
 from headgate.connectors.sink import Sink
 from headgate.errors import PipelineError, SourceError
 from headgate.graph.network import Arrow, Port
@@ -30,17 +31,14 @@ from headgate.graph.qos import QoS
 from headgate.graph.schema import require_columns
 from headgate.graph.windows import Window
 
-if TYPE_CHECKING:
-    from headgate.api.app import App
-
 Duration = str | float
 
 
 class Stream:
     """Tuples on their way.  Using one stream twice shares all the work before it."""
 
-    def __init__(self, app: App, port: Port) -> None:
-        self._app = app
+    def __init__(self, pipeline: Pipeline, port: Port) -> None:
+        self._pipeline = pipeline
         self._port = port
 
     @property
@@ -49,8 +47,8 @@ class Stream:
         return self._port[0].schema
 
     def _box(self, verb: str, operator: Operator, name: str | None, *ports: Port) -> Stream:
-        box = self._app.add_box(name or self._app.next_name(verb), operator, ports or (self._port,))
-        return Stream(self._app, (Arrow(box),))
+        box = self._pipeline.add_box(name or self._pipeline.next_name(verb), operator, ports or (self._port,))
+        return Stream(self._pipeline, (Arrow(box),))
 
     # --- stateless ----------------------------------------------------------------------------------
 
@@ -86,7 +84,7 @@ class Stream:
         """The rows of several streams of one schema, in order; of one tuple's results, ours first."""
         port = self._port
         for other in others:
-            if not isinstance(other, Stream) or other._app is not self._app:
+            if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
                 raise PipelineError("union: both streams must belong to the same app.")
             if other.schema != self.schema:
                 raise PipelineError(
@@ -94,7 +92,7 @@ class Stream:
                     "there; bring them together with select."
                 )
             port = (*port, *other._port)
-        return Stream(self._app, port)
+        return Stream(self._pipeline, port)
 
     def lookup(
         self,
@@ -124,7 +122,7 @@ class Stream:
         self, *, cost: float, selectivity: float = 1.0, tuple_bytes: int = 0, name: str | None = None
     ) -> Stream:
         """The papers' synthetic box: seconds of work per tuple, and how many tuples it makes of one."""
-        label = name or self._app.next_name("universal")
+        label = name or self._pipeline.next_name("universal")
         return self._box("universal", Universal(self.schema, label, cost, selectivity, tuple_bytes), label)
 
     def apply(self, operator: Operator, *others: Stream, name: str | None = None) -> Stream:
@@ -134,7 +132,7 @@ class Stream:
         """
         streams = (self, *others)
         for other in others:
-            if not isinstance(other, Stream) or other._app is not self._app:
+            if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
                 raise PipelineError("apply: all streams must belong to the same app.")
         check_own(operator, [stream.schema for stream in streams])
         return self._box(
@@ -212,7 +210,7 @@ class Stream:
         ``importance="amount * 2"`` says how much a tuple matters if some must be dropped, which happens only
         under ``hg.policies.shedding(strategy="semantic")``.
         """
-        self._app.add_output(name, self._port, sink, qos, keep, start, importance, query_class)
+        self._pipeline.add_output(name, self._port, sink, qos, keep, start, importance, query_class)
         return self
 
     def __repr__(self) -> str:
@@ -268,7 +266,7 @@ class KeyedStream:
             raise PipelineError(
                 "join: the other side must be keyed too, e.g. a.key_by('id').join(b.key_by('id'), …)."
             )
-        if other._stream._app is not self._stream._app:
+        if other._stream._pipeline is not self._stream._pipeline:
             raise PipelineError("join: both streams must belong to the same app.")
         operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
         return self._box("join", operator, name, self._stream._port, other._stream._port)
@@ -277,7 +275,7 @@ class KeyedStream:
         self, *, cost: float, selectivity: float = 1.0, state_bytes: int = 0, name: str | None = None
     ) -> Stream:
         """The synthetic box with a state per key."""
-        label = name or self._stream._app.next_name("universal")
+        label = name or self._stream._pipeline.next_name("universal")
         operator = Universal(self.schema, label, cost, selectivity, 0, self._keys, state_bytes)
         return self._box("universal", operator, label)
 
@@ -310,7 +308,7 @@ class WindowedStream:
         operator.ranges = self._ranges
         result = self._stream._box(self._window.kind, operator, name)
         box = result._port[0].node
-        self._late = Stream(self._stream._app, (Arrow(box, 1),))
+        self._late = Stream(self._stream._pipeline, (Arrow(box, 1),))
         return result
 
     def late(self) -> Stream:

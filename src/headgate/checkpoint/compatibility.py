@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.checkpoint.added_queries import first_serial
+from headgate.checkpoint.differences import difference
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
-from headgate.engines.spark.differences import difference
 from headgate.errors import RunError
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.rate import RateSource
 from headgate.graph.drops import Dropper
 from headgate.graph.importance import importance_at, importances
 from headgate.graph.network import Arrow, Network, Output, Source
@@ -253,4 +252,4 @@ def shippable(origin: Any) -> Any:
     Every other source reaches tasks as files or as a DataFrame.  A source of the user's own may hold a
     connection, which cannot be copied.
     """
-    return origin if isinstance(origin, RateSource) else None
+    return origin if origin.computed_by_tasks else None

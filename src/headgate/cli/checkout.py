@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import headgate.errors
-from headgate.api import App, loading
+from headgate.api import App, app
 from headgate.errors import HeadgateError
 
 _INSTALLED_FROM = Path(headgate.errors.__file__).parents[2]
@@ -39,7 +39,7 @@ def load_app(path: Path) -> App:
     """An application; those that ``headgate generate`` has written import the benchmarks."""
     _make_importable()
     try:
-        return loading.load_app(path)
+        return app.load_app(path)
     except ModuleNotFoundError as error:
         if error.name != "benchmarks":
             raise

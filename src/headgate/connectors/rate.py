@@ -20,6 +20,8 @@ _START = datetime(2020, 1, 1, tzinfo=UTC)
 class RateSource(Source):
     """Row i arrives with its burst, at ``first + floor(i / burst) * burst / rate`` seconds."""
 
+    computed_by_tasks = True
+
     def __init__(
         self, rate: float, limit: int | None, burst: int, start_time: datetime, first: float = 0.0
     ) -> None:

@@ -58,6 +58,8 @@ class Source(ABC):
     schema: pa.Schema
     finite: bool
     """It ends by itself."""
+    computed_by_tasks: bool = False
+    """Its rows follow from their numbers alone, so a task can make them from this description."""
     live: bool = False
     """Its tuples arrive over time, so they are admitted as they come and not in turns."""
     refuses: bool = False

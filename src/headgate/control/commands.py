@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from headgate.control.socket import Handler
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Output
-from headgate.runtime.change import Change
+from headgate.runtime.change import Change, Line
+from headgate.runtime.core import Core
 from headgate.runtime.limits import MOST_BATCH, MOST_WORKERS, whole_number
-
-if TYPE_CHECKING:
-    from headgate.engines.realtime import RealtimeRun
-    from headgate.runtime.core import Core
-    from headgate.runtime.report import QueryReport
+from headgate.runtime.report import QueryReport, Report
 
 WHAT = ("policy", "period", "batch", "workers", "add", "remove")
 
 
-def set_something(run: RealtimeRun, given: dict[str, Any]) -> dict[str, Any]:
+class Run(Protocol):
+    """A run in real time, as commands need it."""
+
+    lock: Any
+    line: Line | None
+
+    def now(self) -> float: ...
+    def report(self, seconds: float) -> Report: ...
+    def snapshot(self) -> Report: ...
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None: ...
+
+
+def set_something(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     """The handler: what to set, and to what."""
     what, value = given.get("what"), given.get("value")
     if what not in WHAT:
@@ -43,12 +53,12 @@ def set_something(run: RealtimeRun, given: dict[str, Any]) -> dict[str, Any]:
     return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}
 
 
-def handlers(run: RealtimeRun, core: Core) -> dict[str, Handler]:
+def handlers(run: Run, core: Core) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
     return {"status": lambda _: _status(run, core), "set": lambda given: set_something(run, given)}
 
 
-def _status(run: RealtimeRun, core: Core) -> dict[str, Any]:
+def _status(run: Run, core: Core) -> dict[str, Any]:
     with run.lock:
         report = run.report(run.now())
         queries = []

@@ -6,7 +6,6 @@ whether a string is large, a timestamp in milliseconds or a column dictionary-en
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headgate.errors import PipelineError, UnknownColumn, nearest
+from headgate.sql.names import places
 
 _PLAIN = {
     pa.bool_(): pa.bool_(),
@@ -121,28 +121,6 @@ def require_columns(schema: pa.Schema, names: Iterable[str], what: str) -> list[
     Names are found as Spark finds them: the exact one, or the only one that differs in case.
     """
     return [_find(schema, name, what) for name in names]
-
-
-def places(schema: pa.Schema) -> Mapping[str, Sequence[int]]:
-    """By lower-case name, where a schema has columns of that name.
-
-    The last few schemas' are kept, by identity: whoever compiles a thousand expressions against a thousand
-    columns asks a thousand times, and even a schema's hash looks at all its columns.
-    """
-    known = _PLACES.get(id(schema))
-    if known is not None:
-        return known[1]
-    found: dict[str, list[int]] = {}
-    for place, name in enumerate(schema.names):
-        found.setdefault(name.lower(), []).append(place)
-    _PLACES[id(schema)] = schema, found  # which also keeps the schema, so that its id stays its own
-    while len(_PLACES) > _SCHEMAS:
-        _PLACES.popitem(last=False)
-    return found
-
-
-_SCHEMAS = 16
-_PLACES: OrderedDict[int, tuple[pa.Schema, Mapping[str, Sequence[int]]]] = OrderedDict()
 
 
 def _find(schema: pa.Schema, name: str, what: str) -> str:

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, nearest
-from headgate.graph.schema import places
 from headgate.sql import arithmetic, comparison, intervals, logic, patterns, subscripts
 from headgate.sql import types as t
 from headgate.sql.casts import cast
 from headgate.sql.literals import literal, suffixed
+from headgate.sql.names import places
 from headgate.sql.node import Node, constant, null_of
 from headgate.sql.parse import SUFFIX
 from headgate.sql.registry import AGGREGATES, Call, build_call, unsupported

@@ -128,6 +128,10 @@ class Simulated(Engine):
         return self.settings.topology
 
     @property
+    def memory(self) -> MemoryModel | None:
+        return self.settings.memory
+
+    @property
     def costs(self) -> Costs:
         return self.settings.costs
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.control.commands import query_status, set_something
 from headgate.control.socket import Handler
+from headgate.engines.spark.shell import Shell
 from headgate.errors import PipelineError, nearest
 from headgate.sql.types import spark_name
-
-if TYPE_CHECKING:
-    from headgate.engines.spark.engine import _Run
-
 
 PATIENCE = 3.0
 """Seconds that the answer to ``restart`` waits for a sign of the query."""
 
 
-def handlers(run: _Run) -> dict[str, Handler]:
+def handlers(run: Shell) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
     return {
         "status": lambda _: _status(run),
@@ -28,7 +25,7 @@ def handlers(run: _Run) -> dict[str, Handler]:
     }
 
 
-def _status(run: _Run) -> dict[str, Any]:
+def _status(run: Shell) -> dict[str, Any]:
     with run.lock:
         report, core = run.report(run.now()), run.core
         queries = []
@@ -50,7 +47,7 @@ def _status(run: _Run) -> dict[str, Any]:
         }
 
 
-def _restart(run: _Run, given: dict[str, Any]) -> dict[str, Any]:
+def _restart(run: Shell, given: dict[str, Any]) -> dict[str, Any]:
     query = given.get("query")
     names = [node.name for node in run.nodes.outlets]
     if query not in names:
@@ -72,12 +69,12 @@ def _restart(run: _Run, given: dict[str, Any]) -> dict[str, Any]:
         return {"ok": True, "query": query, "went_on": _passed(run, query) > before}
 
 
-def _passed(run: _Run, query: str) -> int:
+def _passed(run: Shell, query: str) -> int:
     """The serial up to which a query has committed its results."""
     return run.position.nodes[run.core.outlet(query).node.key].cursor
 
 
-def _history(run: _Run) -> dict[str, Any]:
+def _history(run: Shell) -> dict[str, Any]:
     outputs = [
         {
             "query": node.name,

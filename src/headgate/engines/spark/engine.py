@@ -156,6 +156,7 @@ class _Run(RealtimeRun):
     ) -> None:
         super().__init__(threading.RLock(), limit, progress)
         self.engine, self.storage, self._session = engine, place, session
+        self.retries = engine.retries
         self.successor: Callable[[], _Run] | None = None
         """Makes the run that goes on where this one stops, with other queries."""
 

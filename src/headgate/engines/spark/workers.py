@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
 from headgate.engines.spark.messages import TaskResult
 from headgate.engines.spark.session import first_line
+from headgate.engines.spark.shell import Shell
 from headgate.engines.spark.stimuli import (
     Announced,
     Noticed,
@@ -31,9 +32,6 @@ from headgate.graph.packet import Marker
 from headgate.runtime.instructions import Park
 from headgate.runtime.stimuli import Free, Stimulus
 
-if TYPE_CHECKING:
-    from headgate.engines.spark.engine import _Run
-
 SOON = 0.05
 """Seconds after which a worker whose plan could not run asks again."""
 
@@ -41,7 +39,7 @@ SOON = 0.05
 class Workers(WorkerPool):
     """The threads of a run."""
 
-    def __init__(self, run: _Run, count: int) -> None:
+    def __init__(self, run: Shell, count: int) -> None:
         super().__init__(run.guard, self._loop, count)
         self._run = run
         self._repeats: deque[tuple[Step, Data]] = deque()
@@ -154,7 +152,7 @@ class Workers(WorkerPool):
         run = self._run
         step.order.deliveries = {p: d for p, d in run.deliveries.items() if p in step.members}
         failure: BaseException = RunError("not tried")
-        for left in range(run.engine.retries, -1, -1):
+        for left in range(run.retries, -1, -1):
             try:
                 results = run.jobs.run(worker, step.order, self._describe(step), run.sources)
             except Exception as error:
