@@ -12,13 +12,14 @@ from headgate.api.running import Running
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
+from headgate.control.line import Line
 from headgate.engines.base import Engine, Progress, Until
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
-from headgate.runtime.change import Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.scheduling import policies

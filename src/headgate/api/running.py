@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from headgate.control.line import Line, RunOver
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
-from headgate.runtime.change import Change, Line, RunOver
+from headgate.runtime.change import Change
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Train

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from headgate.control.line import Line
 from headgate.control.socket import Handler
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Output
-from headgate.runtime.change import Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.limits import MOST_BATCH, MOST_WORKERS, whole_number
 from headgate.runtime.report import QueryReport, Report

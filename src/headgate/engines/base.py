@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headgate.control.line import Line
 from headgate.errors import PipelineError, nearest
 from headgate.graph.network import Network
 from headgate.machine.host import host
-from headgate.runtime.change import Line
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.tuning.packet_size import PacketTuner

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from headgate.control.line import SUCCEEDED, Line, RunOver
 from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
 from headgate.engines.worker_pool import WorkerPool
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
-from headgate.runtime.change import SUCCEEDED, Change, Line, RunOver
+from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import Report

@@ -1,4 +1,4 @@
-"""What changes while a run goes on (Haren's live change), and the line on which it is told of it.
+"""What changes while a run goes on (Haren's live change).
 
 A change comes into force at once and as a whole, between two events: a call that is under way goes on and is
 told to the policy that is then in force, a plan or a scheduling task of the policy before is void, and what
@@ -8,30 +8,15 @@ is queued stays.
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from headgate.errors import PipelineError
 from headgate.graph.durations import parse_duration
-from headgate.graph.network import Output
 from headgate.runtime.limits import check_batch, check_period, check_workers
-from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
-
-
-class RunOver(PipelineError):
-    """A change of a run that has ended."""
-
-    def __init__(self) -> None:
-        super().__init__("The run is over; there is nothing left to change.")
-
-
-SUCCEEDED = "Queries are just being added or removed; try again in a moment."
 
 
 @dataclass(frozen=True)
@@ -92,71 +77,3 @@ class Change:
                 raise PipelineError(
                     f"Policy '{policy.name}' has no {name} to set; these have: {', '.join(known)}."
                 )
-
-
-class Runner(Protocol):
-    """A run, as far as others reach it while it goes on."""
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether another run goes on where this one stops."""
-        ...
-
-    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
-        """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
-
-    def snapshot(self) -> Report:
-        """What has happened so far."""
-        ...
-
-    def halt(self) -> None:
-        """Stop as if by hand."""
-
-
-class Line:
-    """The line to a run: what is planned for it, and whoever wants something of it while it goes on."""
-
-    def __init__(
-        self,
-        planned: Sequence[Change] = (),
-        outputs: Sequence[Output] = (),
-        load: Callable[[str], list[Output]] | None = None,
-    ) -> None:
-        self.load = load
-        """Gives the outputs of the queries in a file."""
-        self.planned = sorted(planned, key=lambda change: change.at)
-        self._outputs = {output.name: output for output in outputs}
-        """The queries that are planned to be added."""
-        self._runner: Runner | None = None
-        self._began = threading.Event()
-
-    def outputs(self, change: Change) -> list[Output]:
-        """The outputs that a planned change adds."""
-        return [self._outputs[name] for name in change.add]
-
-    def attach(self, runner: Runner) -> None:
-        self._runner = runner
-        self._began.set()
-
-    def detach(self, *, for_good: bool = True) -> None:
-        """The run is over, or goes on as another."""
-        self._runner = None
-        (self._began.set if for_good else self._began.clear)()
-
-    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
-        """Have a change carried out; it is in force on return."""
-        runner = self.runner
-        runner.change(change, outputs)
-        while runner.succeeded and self._runner is runner:
-            time.sleep(0.001)
-        if runner.succeeded:
-            self._began.wait()
-
-    @property
-    def runner(self) -> Runner:
-        """The run, once it goes on."""
-        self._began.wait()
-        runner = self._runner
-        if runner is None:
-            raise RunOver
-        return runner

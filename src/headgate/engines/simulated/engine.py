@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from headgate.control.line import Line
 from headgate.engines.base import (
     Engine,
     Progress,
@@ -26,7 +27,6 @@ from headgate.machine import memory_model
 from headgate.machine.calibration import Calibration
 from headgate.machine.memory_model import MemoryModel
 from headgate.machine.topology import Topology
-from headgate.runtime.change import Line
 from headgate.runtime.limits import check_workers
 from headgate.runtime.ordered import reordering
 from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from headgate.connectors.source import Wait
+from headgate.control.line import Line
 from headgate.engines.base import Progress, Until, deadline, packets, refitted, refuse_history
 from headgate.engines.delivery import Delivery
 from headgate.engines.simulated.barrier import Barrier
@@ -23,7 +24,7 @@ from headgate.engines.simulated.workers import Workers
 from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output
 from headgate.runtime.boxes import LiveBox, LiveOutput
-from headgate.runtime.change import Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet, NewTerm, SetTimer, Wake
 from headgate.runtime.report import Report

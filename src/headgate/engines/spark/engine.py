@@ -24,6 +24,7 @@ from headgate.checkpoint.places import local_path
 from headgate.checkpoint.storage import Storage, storage
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
+from headgate.control.line import SUCCEEDED, Line
 from headgate.engines.base import Engine, Progress, Until, deadline
 from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
 from headgate.engines.spark import session as sessions
@@ -40,7 +41,7 @@ from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
 from headgate.graph.network import Network, Output
 from headgate.runtime.added_queries import other_queries
-from headgate.runtime.change import SUCCEEDED, Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked

@@ -9,6 +9,7 @@ from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.position import Data, Position
 from headgate.checkpoint.storage import Storage
+from headgate.control.line import Line
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs
 from headgate.engines.spark.messages import Delivery
@@ -17,7 +18,7 @@ from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.worker_pool import Body
 from headgate.errors import HeadgateError
 from headgate.graph.network import Network, Output
-from headgate.runtime.change import Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Stimulus

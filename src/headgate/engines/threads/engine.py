@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from headgate.control.line import Line
 from headgate.engines.base import (
     Engine,
     Progress,
@@ -27,7 +28,6 @@ from headgate.graph.network import Network
 from headgate.machine import host as machines
 from headgate.machine.topology import Topology
 from headgate.memory import use as memory
-from headgate.runtime.change import Line
 from headgate.runtime.limits import MOST_GRACE, check_workers
 from headgate.runtime.ordered import reordering
 from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING

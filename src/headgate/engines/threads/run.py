@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from headgate.connectors.source import Wait
 from headgate.control.commands import handlers
+from headgate.control.line import Line
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
 from headgate.engines.delivery import Delivery
@@ -21,7 +22,7 @@ from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
 from headgate.memory import use as memory
 from headgate.runtime.boxes import LiveOutput
-from headgate.runtime.change import Change, Line
+from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet
 from headgate.runtime.report import Report

@@ -1,0 +1,91 @@
+"""The line to a run: how other threads reach it while it goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headgate.errors import PipelineError
+from headgate.graph.network import Output
+from headgate.runtime.change import Change
+from headgate.runtime.report import Report
+
+
+class RunOver(PipelineError):
+    """A change of a run that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("The run is over; there is nothing left to change.")
+
+
+SUCCEEDED = "Queries are just being added or removed; try again in a moment."
+
+
+class Runner(Protocol):
+    """A run, as far as others reach it while it goes on."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether another run goes on where this one stops."""
+        ...
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
+
+    def snapshot(self) -> Report:
+        """What has happened so far."""
+        ...
+
+    def halt(self) -> None:
+        """Stop as if by hand."""
+
+
+class Line:
+    """The line to a run: what is planned for it, and whoever wants something of it while it goes on."""
+
+    def __init__(
+        self,
+        planned: Sequence[Change] = (),
+        outputs: Sequence[Output] = (),
+        load: Callable[[str], list[Output]] | None = None,
+    ) -> None:
+        self.load = load
+        """Gives the outputs of the queries in a file."""
+        self.planned = sorted(planned, key=lambda change: change.at)
+        self._outputs = {output.name: output for output in outputs}
+        """The queries that are planned to be added."""
+        self._runner: Runner | None = None
+        self._began = threading.Event()
+
+    def outputs(self, change: Change) -> list[Output]:
+        """The outputs that a planned change adds."""
+        return [self._outputs[name] for name in change.add]
+
+    def attach(self, runner: Runner) -> None:
+        self._runner = runner
+        self._began.set()
+
+    def detach(self, *, for_good: bool = True) -> None:
+        """The run is over, or goes on as another."""
+        self._runner = None
+        (self._began.set if for_good else self._began.clear)()
+
+    def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
+        """Have a change carried out; it is in force on return."""
+        runner = self.runner
+        runner.change(change, outputs)
+        while runner.succeeded and self._runner is runner:
+            time.sleep(0.001)
+        if runner.succeeded:
+            self._began.wait()
+
+    @property
+    def runner(self) -> Runner:
+        """The run, once it goes on."""
+        self._began.wait()
+        runner = self._runner
+        if runner is None:
+            raise RunOver
+        return runner
