@@ -105,8 +105,7 @@ class _Run:
 class _Pool(WorkerPool):
     def __init__(self, run: Any, count: int, one_semaphore: bool) -> None:
         self._run = run
-        super().__init__(run.guard, self._loop, count)
-        self.share(one_semaphore)
+        super().__init__(run.guard, self._loop, count, one_semaphore)
 
     def new_term(self, count: int, one_semaphore: bool) -> None:
         """As a run in real time does it."""

@@ -16,10 +16,12 @@ class WorkerPool:
     The threads die with the program: a call may hang, and a program that was told to end must end.
     """
 
-    def __init__(self, guard: Callable[[Body, int], None], body: Body, count: int) -> None:
+    def __init__(
+        self, guard: Callable[[Body, int], None], body: Body, count: int, one_semaphore: bool
+    ) -> None:
         self._guard, self._body = guard, body
         self._beds: list[threading.Semaphore] = []
-        self._shared: threading.Semaphore | None = None
+        self._shared = threading.Semaphore(0) if one_semaphore else None
         """One semaphore for all, whose value is the number of tasks."""
         self._passed: set[int] = set()
         """Workers that it has let pass."""

@@ -238,8 +238,7 @@ class _Run(RealtimeRun):
             if node.output is not None
         }
         self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
-        self.workers = Workers(self, workers)
-        self.workers.share(policy.one_semaphore)
+        self.workers = Workers(self, workers, policy.one_semaphore)
         self.core = SparkCore(
             self.nodes,
             self.position,

@@ -39,8 +39,8 @@ SOON = 0.05
 class Workers(WorkerPool):
     """The threads of a run."""
 
-    def __init__(self, run: Shell, count: int) -> None:
-        super().__init__(run.guard, self._loop, count)
+    def __init__(self, run: Shell, count: int, one_semaphore: bool) -> None:
+        super().__init__(run.guard, self._loop, count, one_semaphore)
         self._run = run
         self._repeats: deque[tuple[Step, Data]] = deque()
         """Announced steps that a query which was restarted has to repeat first, with their announcements."""

@@ -84,8 +84,7 @@ class ThreadsRun(RealtimeRun):
         self._doors: dict[int, threading.Lock] = {}
         """By output, held by the thread that hands its results over."""
         self._make_doors()
-        self.workers = Workers(self, workers)
-        self.workers.share(policy.one_semaphore)
+        self.workers = Workers(self, workers, policy.one_semaphore)
         self._feeder = threading.Thread(
             target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True
         )

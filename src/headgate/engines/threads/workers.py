@@ -42,8 +42,8 @@ class Run(Protocol):
 class Workers(WorkerPool):
     """The threads of a run."""
 
-    def __init__(self, run: Run, count: int) -> None:
-        super().__init__(run.guard, self._loop, count)
+    def __init__(self, run: Run, count: int, one_semaphore: bool) -> None:
+        super().__init__(run.guard, self._loop, count, one_semaphore)
         self._run = run
         self.under_way: dict[int, Work] = {}
         """By worker, the call that it is in."""
