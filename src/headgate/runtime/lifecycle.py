@@ -181,7 +181,7 @@ class Queries(Scheduled):
             {live.output.name: live.report for live in self._queries},
             dropped,
             {box.box.name: box.held for box in self.boxes if not box.removed},
-            {live.output.name: live.inbox.rows for live in self._queries},
+            {live.output.name: live.inbox.rows + live.undelivered for live in self._queries},
         )
         return Report(
             engine=engine,

@@ -245,8 +245,9 @@ class ThreadsRun(Attended):
                     taken = output.take()
                     self.made_room()
                 for packet, times in taken:
-                    if self.halted:
-                        break  # only what a sink has begun with is waited for
+                    if self.halted:  # only what a sink has begun with is waited for
+                        output.undelivered += len(packet)
+                        continue
                     try:
                         output.hand_over(packet, times, self.clock.now)
                     except Exception as error:
