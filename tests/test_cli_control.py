@@ -79,7 +79,7 @@ def test_status_shows_every_query_and_why_one_failed(headgate: Run) -> None:
 
 
 def test_status_says_for_what_a_query_waits(headgate: Run) -> None:
-    waits = a_query("rows", state="waiting", waiting="source 'in' since 2026: no broker answers")
+    waits = a_query("rows", state="waiting", waits_for="source 'in' since 2026: no broker answers")
     with Control("shop", {"status": lambda _: STATUS | {"queries": [waits]}}):
         said = headgate("status")
     assert "Query 'rows' waits for source 'in' since 2026: no broker answers" in said

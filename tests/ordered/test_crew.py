@@ -179,11 +179,13 @@ class OnlyKnownSleepers(_Pool):
 class OnlyThoseInBed(_Pool):
     """Forgets who is about to lie down."""
 
-    def wake_all(self) -> None:
-        """In ``share`` the first call lets out of the old beds, the second out of the new ones."""
-        self._calls = getattr(self, "_calls", 0) + 1
-        if self._run.stopping or self._calls % 2:
-            super().wake_all()
+    def share(self, one_semaphore: bool) -> None:
+        if one_semaphore != (self._shared is not None):
+            for bed in self._beds:
+                bed.release()
+            self._shared = worker_pool.threading.Semaphore(0) if one_semaphore else None
+            self._beds = [self._shared or worker_pool.threading.Semaphore(0) for _ in self._beds]
+            self._passed.clear()
 
     def wake_sleepers(self) -> None:
         pass

@@ -66,7 +66,7 @@ class Driver:
         extents = self.source.poll(0.0, 0.0)
         for extent in extents:
             piece = Piece(extent.unit, 0, extent.rows, extent.arrival, 0)
-            packets, _ = read(self.node.origin, SCHEMA, [piece], self.storage.root, 0.0)
+            packets = read(self.node.origin, SCHEMA, [piece], self.storage.root, 0.0).packets
             if logged:
                 self.given += [x for packet in packets for x in packet.batch.column("x").to_pylist()]
         if logged and extents:

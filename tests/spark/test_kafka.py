@@ -398,4 +398,4 @@ def test_a_query_whose_broker_is_away_says_that_it_waits(driver: Apart) -> None:
     assert ticks.waits_for is None
     shown = {(one["name"], one["state"]) for one in states}
     assert shown == {("rows", "waiting"), ("ticks", "running")}
-    assert all(f"localhost:{port}" in one["waiting"] for one in states if one["name"] == "rows")
+    assert all(f"localhost:{port}" in one["waits_for"] for one in states if one["name"] == "rows")

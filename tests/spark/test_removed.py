@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from killed_driver import QUICK
 import headgate as hg
 from headgate.control.socket import call
 from headgate.engines.spark import engine as spark_engine
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, RunError
 
 pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -34,19 +35,22 @@ def write_lines(folder: Path, number: int, rows: int = 20) -> None:
     (folder / f".{number}").rename(folder / f"{number:03d}.json")
 
 
-def app(folder: Path, found: dict[str, list[Any]], *, stays: bool = True) -> hg.App:
+def app(folder: Path, found: dict[str, list[Any]], start: int | str = "earliest") -> hg.App:
     """Lines are spooled, and what every query has passed of the spool is removed."""
     made = hg.App("lines")
     rows = made.source("rows", hg.from_files(folder, format="json", schema=SCHEMA, follow=True))
     for query in ("stays", "leaves"):
-        rows.filter(f"x >= 0 OR '{query}' = ''").to(query, hg.to_list(found.setdefault(query, [])))
+        into = hg.to_list(found.setdefault(query, []))
+        rows.filter(f"x >= 0 OR '{query}' = ''").to(
+            query, into, start="earliest" if query == "stays" else start
+        )
     return made
 
 
 def test_a_query_that_was_removed_comes_back_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins anew, as a query that joins; what was trimmed meanwhile is not asked for."""
+    """It begins anew, as a query that joins; what was trimmed meanwhile is counted, and not asked for."""
     monkeypatch.setattr(spark_engine, "CLEAN_EVERY", 1)
     folder, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
     spark = hg.Spark(checkpoint=checkpoint, workers=2, options=QUICK)
@@ -81,10 +85,12 @@ def test_a_query_that_was_removed_comes_back_after_a_kill(
             raise KeyboardInterrupt
 
     write_lines(folder, 6)
-    app(folder, again).run(spark, "round_robin", until=PATIENCE, progress=enough)
-    came = [row["x"] for row in again["leaves"]]
-    assert came == list(range(came[0], 140))
-    assert came[0] > 0  # what had been trimmed is gone, and it says so by where it begins
+    with pytest.raises(RunError, match=r"query 'leaves'.* of the 120 tuples .* are gone.*start=") as refused:
+        app(folder, again).run(spark, "round_robin", until=PATIENCE, progress=enough)
+    first = int(re.search(r"start=(\d+)", str(refused.value))[1])  # type: ignore[index]
+    assert first > 0
+    app(folder, again, first).run(spark, "round_robin", until=PATIENCE, progress=enough)
+    assert [row["x"] for row in again["leaves"]] == list(range(first, 140))
     assert [row["x"] for row in again["stays"]][-20:] == list(range(120, 140))
 
 

@@ -24,9 +24,20 @@ class Delivery:
             except Exception as error:
                 self._failed(live, error)
 
-    def hand_over(self, output: LiveOutput, taken: Iterable[tuple[Packet, Times | None]]) -> None:
-        """What was taken from an output; one caller per output at a time."""
+    def hand_over(
+        self,
+        output: LiveOutput,
+        taken: Iterable[tuple[Packet, Times | None]],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """What was taken from an output; one caller per output at a time.
+
+        Of a run that was stopped, only what a sink has begun with is waited for.
+        """
         for packet, times in taken:
+            if stopped():
+                output.undelivered += len(packet)
+                continue
             try:
                 output.hand_over(packet, times, self._now)
             except Exception as error:

@@ -114,6 +114,8 @@ class LiveOutput:
     failed: bool = False
     removed: bool = False
     """Nobody wants it any more; its sink is to be closed."""
+    undelivered: int = 0
+    """Rows that were taken for the sink and not handed over, because the run was stopped."""
     handing: bool = False
     """Its sink is at work."""
     abandoned: bool = False

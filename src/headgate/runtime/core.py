@@ -277,7 +277,7 @@ class Core:
             {output.output.name: output.report for output in queries},
             dropped,
             {box.box.name: box.held for box in live.boxes if not box.removed},
-            {output.output.name: output.inbox.rows for output in queries},
+            {output.output.name: output.inbox.rows + output.undelivered for output in queries},
         )
         return Report(
             engine=engine,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -285,8 +284,7 @@ class ThreadsRun(RealtimeRun):
                 with self.lock:
                     taken = output.take()
                     self.made_room()
-                # Of a run that was stopped, only what a sink has begun with is waited for.
-                self._delivery.hand_over(output, itertools.takewhile(lambda _: not self.halted, taken))
+                self._delivery.hand_over(output, taken, lambda: self.halted)
             finally:
                 door.release()
             with self.lock:
