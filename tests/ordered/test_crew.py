@@ -176,13 +176,11 @@ class OnlyKnownSleepers(_Pool):
                 self._beds[worker].release()
 
 
-class OnlyThoseInBed(_Pool):
-    """Forgets who is about to lie down."""
+class ChangesBedsSilently(_Pool):
+    """Forgets who lies in an old bed, or is about to lie down in a new one."""
 
     def share(self, one_semaphore: bool) -> None:
         if one_semaphore != (self._shared is not None):
-            for bed in self._beds:
-                bed.release()
             self._shared = worker_pool.threading.Semaphore(0) if one_semaphore else None
             self._beds = [self._shared or worker_pool.threading.Semaphore(0) for _ in self._beds]
             self._passed.clear()
@@ -201,7 +199,7 @@ class TakesItsPermitAway(_Pool):
 
 MUTANTS: dict[type[_Pool], str] = {
     OnlyKnownSleepers: "one semaphore, then each its own",
-    OnlyThoseInBed: "each its own, then one semaphore",
+    ChangesBedsSilently: "each its own, then one semaphore",
     TakesItsPermitAway: "fewer on one semaphore",
 }
 
