@@ -94,20 +94,35 @@ class ThreadsRun(Attended):
     def run(self, line: Line | None) -> Report:
         with terminated_like_interrupted():
             try:
-                self.runtime.open_sinks()
-                self._feeder.start()
-                self.workers.start()
-                with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
-                    self.wait()
-                self._ending.hand_over()
+                self._work(line)
             except KeyboardInterrupt:
-                self.halted = True  # a run that is stopped by hand still reports what it did
-            finally:
+                if self.halted:  # a second time: at once
+                    self.stop()
+                    raise
+                self.halted = True
+            except BaseException:
+                self.halted = True
                 self.stop()
-                seconds = self._ending.close()
+                self._ending.close()
+                raise
+            self.stop()
+            seconds = self._ending.close()
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
+
+    def _work(self, line: Line | None) -> None:
+        self.runtime.open_sinks()
+        self._feeder.start()
+        self.workers.start()
+        with self.on(line), self.control(self.runtime.network.name, handlers(self, self.runtime)):
+            try:
+                self.wait()
+                self._ending.hand_over()
+            except KeyboardInterrupt:
+                # A run that is stopped by hand still reports what it did.  Noted here, since the way out
+                # takes a moment: an interrupt that comes meanwhile is the second.
+                self.halted = True
 
     def now(self) -> float:
         return self.clock.now()
@@ -158,6 +173,8 @@ class ThreadsRun(Attended):
                 self.doors[live.place] = threading.Lock()
         self._removed += [self.runtime.remove_query(name, now) for name in change.remove]
         self.made_room(urgent=True)
+        if self.runtime.done:  # the others may have been waiting for nothing but a query that was removed
+            self.over.set()
 
     def aside(self) -> None:
         """Close the sinks of queries that were removed, once nobody hands anything over."""
