@@ -230,12 +230,19 @@ def test_a_sink_whose_close_blocks_keeps_neither_the_run_nor_other_sinks(
 
 
 def test_a_run_that_is_done_does_not_wait_for_a_query_that_was_removed(gate: Gate, ends: Ends) -> None:
+    def block(row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """With state, so that one worker is inside, and not all of them."""
+        gate.packet(pa.record_batch({"a": [1]}))
+        return row
+
     app, good = hg.App("stopping"), []
     ticks = app.source("ticks", hg.from_rate(1000, limit=2000))
-    ticks.map_packets(gate.packet, schema=ticks.schema, name="blocking").to("stuck", hg.to_list([]))
+    ticks.process(block, schema=ticks.schema, name="blocking").to("stuck", hg.to_list([]))
     ticks.filter("value >= 0", name="all").to("good", hg.to_list(good))
     running = app.start(engine(), until="drained")
     assert gate.reached.wait(PATIENCE)
+    while len(good) < 2000:  # then nothing is left to do but in the query that hangs
+        time.sleep(0.01)
     running.remove("stuck")
     report = running.wait(PATIENCE)
     assert report.queries["stuck"].error is None
@@ -290,6 +297,26 @@ def test_a_run_that_is_done_waits_for_its_sinks_however_slow(gate: Gate, ends: E
     report = running.wait(PATIENCE)
     assert report.queries["slow"].error is None
     assert given == list(range(100))
+
+
+@pytest.mark.parametrize("grace", [0.0, 86_400.0])
+def test_a_second_interrupt_ends_a_run_in_a_program_of_ones_own(
+    start: Callable[..., Process], grace: float
+) -> None:
+    """It comes when the first has been noticed; the exception then reaches the program."""
+    process = start(PROGRAM, blocks=True, engine=f"hg.Threads(workers=3, grace={grace})")
+    process.until("BLOCKED")
+    process.process.send_signal(signal.SIGINT)
+    if not grace:
+        assert process.ended() == 0, process.text
+        assert "REPORTED threads" in process.text
+        return
+    while process.process.poll() is None:
+        process.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    process.ended()
+    assert "REPORTED" not in process.text
+    assert "KeyboardInterrupt" in process.text
 
 
 def test_grace_is_a_time(ends: Ends) -> None:

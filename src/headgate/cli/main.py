@@ -102,7 +102,10 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
 
 @contextmanager
 def _told_to_stop() -> Iterator[None]:
-    """Answer the first Ctrl-C or SIGTERM at once, since what is under way is finished first."""
+    """Answer the first Ctrl-C or SIGTERM at once, since what is under way is finished first; obey the second.
+
+    The process ends then and there: an exception could be caught by whatever the first one is just ending.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -110,10 +113,13 @@ def _told_to_stop() -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         nonlocal told
-        if not told:
-            told = True
-            # Not by the console: the signal may have come in the middle of what it writes.
-            os.write(2, b"Stopping; a second signal ends at once.\n")
+        if told:
+            if console.is_terminal:
+                os.write(1, b"\x1b[?25h")  # the live table has hidden the cursor
+            os._exit(130)
+        told = True
+        # Not by the console: the signal may have come in the middle of what it writes.
+        os.write(2, b"Stopping; a second signal ends at once.\n")
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

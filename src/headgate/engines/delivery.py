@@ -7,6 +7,21 @@ from collections.abc import Callable, Iterable
 from headgate.graph.packet import Packet
 from headgate.runtime.boxes import LiveOutput, Times
 from headgate.runtime.core import Core
+from headgate.runtime.instructions import Instruction
+from headgate.runtime.stimuli import Asked
+
+
+def make_change(core: Core, asked: Asked, now: float) -> list[Instruction]:
+    """Make a change, with sinks for the queries that it adds; what is refused leaves no sink open."""
+    core.check(asked)
+    try:
+        for output in asked.outputs:
+            asked.writers = [*asked.writers, output.sink.open(output.name, output.schema)]
+        return core.handle(asked, now)
+    except BaseException:
+        for writer in asked.writers:
+            writer.close(True)
+        raise
 
 
 class Delivery:

@@ -13,7 +13,7 @@ from functools import partial
 from headgate.connectors.source import Wait
 from headgate.control.line import Line
 from headgate.engines.base import Progress, Until, deadline, packets, refitted, refuse_history
-from headgate.engines.delivery import Delivery
+from headgate.engines.delivery import Delivery, make_change
 from headgate.engines.simulated.barrier import Barrier
 from headgate.engines.simulated.cores import Cores
 from headgate.engines.simulated.doors import Doors
@@ -157,10 +157,7 @@ class SimulatedRun:
         self._ask_for(lambda: self._change(change, outputs))
 
     def _change(self, change: Change, outputs: Sequence[Output]) -> None:
-        asked = Asked(change, outputs, fit=self._fit)
-        self.core.check(asked)
-        asked.writers = [output.sink.open(output.name, output.schema) for output in outputs]
-        instructions = self.core.handle(asked, self.clock.now())
+        instructions = make_change(self.core, Asked(change, outputs, fit=self._fit), self.clock.now())
         self._doors.make()
         self._obey(instructions)
 

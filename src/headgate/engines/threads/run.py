@@ -11,7 +11,7 @@ from headgate.control.commands import handlers
 from headgate.control.line import Line
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
-from headgate.engines.delivery import Delivery
+from headgate.engines.delivery import Delivery, make_change
 from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
 from headgate.engines.threads.barrier import Meeting
 from headgate.engines.threads.ending import Ending
@@ -102,22 +102,37 @@ class ThreadsRun(RealtimeRun):
     def run(self, line: Line | None) -> Report:
         with terminated_like_interrupted():
             try:
-                with self.lock:
-                    self.leave(self.obey(self.core.start()))
-                self._delivery.open_all()
-                self._feeder.start()
-                self.workers.start()
-                with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
-                    self.wait()
-                self._ending.hand_over()
+                self._work(line)
             except KeyboardInterrupt:
-                self.halted = True  # a run that is stopped by hand still reports what it did
-            finally:
+                if self.halted:  # a second time: at once
+                    self.stop()
+                    raise
+                self.halted = True
+            except BaseException:
+                self.halted = True
                 self.stop()
-                seconds = self._ending.close()
+                self._ending.close()
+                raise
+            self.stop()
+            seconds = self._ending.close()
         if self.crash is not None:
             raise self.crash
         return self.report(seconds)
+
+    def _work(self, line: Line | None) -> None:
+        with self.lock:
+            self.leave(self.obey(self.core.start()))
+        self._delivery.open_all()
+        self._feeder.start()
+        self.workers.start()
+        with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
+            try:
+                self.wait()
+                self._ending.hand_over()
+            except KeyboardInterrupt:
+                # A run that is stopped by hand still reports what it did.  Noted here, since the way out
+                # takes a moment: an interrupt that comes meanwhile is the second.
+                self.halted = True
 
     def now(self) -> float:
         return self.clock.now()
@@ -163,13 +178,12 @@ class ThreadsRun(RealtimeRun):
     # --- changes ------------------------------------------------------------------------------------
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
-        asked = Asked(change, outputs, fit=self._fit)
-        self.core.check(asked)
-        asked.writers = [output.sink.open(output.name, output.schema) for output in outputs]
-        left = self.core.handle(asked, self.now())
+        left = make_change(self.core, Asked(change, outputs, fit=self._fit), self.now())
         self._make_doors()
         self.leave(self.obey(left))
         self.made_room(urgent=True)
+        if self.core.done:  # the others may have been waiting for nothing but a query that was removed
+            self.over.set()
 
     def _make_doors(self) -> None:
         for output in self.core.live.outputs:
