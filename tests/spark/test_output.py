@@ -17,7 +17,7 @@ from checkpoints import Crash, crashing, read
 from killed_driver import QUICK
 
 import headgate as hg
-from headgate.checkpoint.log import decode
+from headgate.checkpoint.log import decode, encode
 from headgate.control.socket import ControlError, call
 from headgate.errors import RunError, SinkError
 
@@ -168,3 +168,16 @@ def wait(enough: Callable[[], bool]) -> None:
     while not enough():
         assert time.monotonic() < deadline, "it has not come within two minutes"
         time.sleep(0.05)
+
+
+def test_a_checkpoint_of_version_0_3_keeps_the_folder_that_it_has_used(tmp_path: Path) -> None:
+    """Its log says nothing of folders: what is there are its own results, also with ``overwrite=True``."""
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    numbers(0, 10, hg.to_parquet(out, overwrite=True)).run(spark(checkpoint))
+    for file in sorted((checkpoint / "log").glob("*.json")):
+        record = decode(file.read_bytes())
+        record.pop("format", None)
+        record.pop("claims", None)
+        file.write_bytes(encode(record))
+    numbers(0, 10, hg.to_parquet(out, overwrite=True)).run(spark(checkpoint))
+    assert found(out) == list(range(10))

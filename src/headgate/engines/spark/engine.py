@@ -28,6 +28,7 @@ from headgate.control.line import SUCCEEDED, Line
 from headgate.engines.base import Engine, Progress, Until, deadline
 from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
 from headgate.engines.spark import session as sessions
+from headgate.engines.spark import sinks
 from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
@@ -47,6 +48,8 @@ from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
 
+FORMAT = 1
+"""Of the log; version 0.3 had none."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 _OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
@@ -186,6 +189,10 @@ class _Run(RealtimeRun):
             publish(files, durable=place.durable)
             self.log.published(number)
         self.resumed = set() if start is None else set(start["pipeline"]["queries"])
+        if start is not None and "format" not in start:
+            # Version 0.3 did not log which folders its queries used: those of a run that began are theirs.
+            for query in self.resumed:
+                self.position.claims.setdefault(query, dict(sinks.USED_BEFORE))
         self.missed: dict[str, dict[str, int]] = {} if before is None else before.missed
         """Of queries that joined in this run, the rows of each source that were before them."""
         for output in network.outputs if start is not None else ():
@@ -221,6 +228,7 @@ class _Run(RealtimeRun):
         """What each source remembers of what was admitted; it may have looked further meanwhile."""
         self.start_record = {
             "kind": "start",
+            "format": FORMAT,
             "app": network.name,
             "clock": self.position.clock,
             "pipeline": self.nodes.describe(),

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headgate.checkpoint.disk import make_folder
 from headgate.checkpoint.names import label
-from headgate.connectors.folder import part_name, publish
+from headgate.connectors.folder import next_number, part_name, publish
 from headgate.connectors.parquet import ParquetSink
 from headgate.connectors.sink import Writer
 from headgate.engines.spark.messages import Delivery, OutputPart
@@ -30,6 +30,8 @@ from headgate.graph.network import Output
 
 Claim = dict[str, Any]
 """What the log remembers of a sink that was opened: nothing may be written to it before the log does."""
+USED_BEFORE: Claim = {"used": True}
+"""The claim of a query that has used its folder before claims were logged."""
 
 
 class Outlet:
@@ -99,6 +101,9 @@ class Files(Outlet):
         if claim.get("folder") == self._folder:
             make_folder(self._folder, durable=self._durable)
             number = claim["number"]
+        elif claim == USED_BEFORE:
+            make_folder(self._folder, durable=self._durable)
+            number = next_number(os.listdir(self._folder))
         else:
             number = sink.claim(self.output.name, durable=self._durable)
         _sweep(self._folder, self._tag)
