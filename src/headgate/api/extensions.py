@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.source import Source
 from headgate.errors import PipelineError
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.schema import normalise, require_columns
@@ -47,13 +46,6 @@ def check_own(operator: Any, schemas: Sequence[pa.Schema]) -> None:
             require_columns(schema, keys, f"apply: keys of {name}")
     if operator.kind is not Kind.STATELESS and not isinstance(operator.open(), State):
         raise PipelineError(f"apply: {name} is {operator.kind.value}, so its open() must return a State.")
-
-
-def check_schema(name: str, source: Source) -> None:
-    """Refuse a source whose schema operators could not read."""
-    if not isinstance(getattr(source, "schema", None), pa.Schema):
-        raise PipelineError(f"source '{name}': {type(source).__name__} needs an attribute 'schema'.")
-    _require_normal(source.schema, f"source '{name}'")
 
 
 def _require_normal(schema: pa.Schema, where: str) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from headgate.api.extensions import check_schema
 from headgate.connectors.sink import Sink, check_shared
 from headgate.connectors.source import Source as Origin
 from headgate.errors import CycleError, PipelineError, nearest
@@ -36,7 +35,6 @@ class Pipeline:
             raise PipelineError(
                 f"source '{name}': {source!r} is not a source; use hg.from_files(…) or another hg.from_…."
             )
-        check_schema(name, source)
         if any(s.name == name for s in self.sources):
             raise PipelineError(f"There is already a source called '{name}'; give each a name of its own.")
         seconds = (
