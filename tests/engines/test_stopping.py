@@ -303,13 +303,13 @@ def test_a_run_that_is_done_waits_for_its_sinks_however_slow(gate: Gate, ends: E
 def test_a_second_interrupt_ends_a_run_in_a_program_of_ones_own(
     start: Callable[..., Process], grace: float
 ) -> None:
-    """It comes when the first has been noticed; the exception then reaches the program."""
+    """It comes when the first has been noticed; the exception then reaches the program, and only then."""
     process = start(PROGRAM, blocks=True, engine=f"hg.Threads(workers=3, grace={grace})")
     process.until("BLOCKED")
     process.process.send_signal(signal.SIGINT)
-    if not grace:
-        assert process.ended() == 0, process.text
-        assert "REPORTED threads" in process.text
+    if not grace:  # boxes that happen to be inside a call then count as hanging: the report, or its error
+        assert process.ended() in (0, 1), process.text
+        assert "KeyboardInterrupt" not in process.text
         return
     while process.process.poll() is None:
         process.process.send_signal(signal.SIGINT)
