@@ -14,6 +14,7 @@ import pytest
 import headgate as hg
 from headgate.engines.spark.jobs import Jobs
 from headgate.engines.spark.messages import WorkOrder
+from headgate.engines.spark.sharing import Shape, Sharing
 
 pytestmark = pytest.mark.xdist_group("spark")
 SPARK = "headgate.engines.spark"
@@ -21,7 +22,7 @@ ROWS = 4_000
 
 
 @contextmanager
-def shared(**settings: Any) -> Iterator[list[WorkOrder]]:
+def shared(shape: bool = True, **settings: Any) -> Iterator[list[WorkOrder]]:
     """However small a step is, let it be shared out; gives the work orders that were."""
     orders: list[WorkOrder] = []
     run = Jobs.run
@@ -30,12 +31,18 @@ def shared(**settings: Any) -> Iterator[list[WorkOrder]]:
         orders.append(order)
         return run(self, slot, order, *given)
 
-    usual = {"planner.SLICE": 1e-12, "planner.SHUFFLE": 0.0, "planner.EVEN": 0.0, "planner.FIRST_ROWS": 500}
+    usual = {"planner.LEAST_SHARED": 0.0, "planner.EVEN": 0.0, "planner.FIRST_ROWS": 500}
     settings = usual | settings
+
+    def last(self: Sharing, shapes: list[Shape], *_: Any) -> Shape:
+        return shapes[-1]
+
     with ExitStack() as stack:
         for name, value in settings.items():
             stack.enter_context(mock.patch(f"{SPARK}.{name}", value))
         stack.enter_context(mock.patch.object(Jobs, "run", watched))
+        if shape:
+            stack.enter_context(mock.patch.object(Sharing, "best", last))
         yield orders
 
 
@@ -73,25 +80,21 @@ def build() -> tuple[hg.App, dict[str, list[Any]]]:
     return app, found
 
 
-@pytest.mark.parametrize(
-    ("settings", "splits"),
-    [
-        ({"placement.HEAVY": 1e9}, False),
-        ({"placement.HEAVY": 0.0, "placement.SHARE": 0.0}, True),
-    ],
-    ids=["groups", "shards"],
-)
+@pytest.mark.parametrize("settings", [{}, {"placement.SMALL_MERGE": 0}], ids=["one merge", "ranges"])
 def test_shared_steps_give_what_threads_give(
-    settings: dict[str, Any], splits: bool, ends: Callable[[Callable[[], Any]], Any]
+    settings: dict[str, Any], ends: Callable[[Callable[[], Any]], Any]
 ) -> None:
     app, expected = build()
     app.run("threads")
     app, found = build()
     with shared(**settings) as orders:
         ends(lambda: app.run(hg.Spark(buckets=5), workers=1))
-    shapes = [order.lanes for order in orders if order.lanes is not None]
+    shapes = [order.stages for order in orders if order.stages is not None]
     assert len(shapes) >= 2
-    assert any(lanes.split for lanes in shapes) == splits
+    assert any(stages.split for stages in shapes)
+    assert any(stages.home for stages in shapes)
+    assert any(len(stages.tasks) > 4 for stages in shapes)
+    assert any(stages.tasks[2] > 1 for stages in shapes if len(stages.tasks) > 2) == bool(settings)
     assert found == expected
 
 
@@ -115,11 +118,7 @@ def test_state_moves_when_the_number_of_buckets_changes(
     folder = tmp_path / "in"
     folder.mkdir()
     found: list[Any] = []
-    options: list[dict[str, Any]] = [
-        {"placement.HEAVY": 0.0, "placement.SHARE": 0.0},
-        {"planner.SHUFFLE": 1e9},
-        {"placement.HEAVY": 0.0, "placement.SHARE": 0.0},
-    ]
+    options: list[dict[str, Any]] = [{}, {"planner.LEAST_SHARED": 1e9}, {}]
     third = ROWS // 3 + 1
     for number, (settings, buckets) in enumerate(zip(options, (4, 7, 3), strict=True)):
         part = table.slice(number * third, third)

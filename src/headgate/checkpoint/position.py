@@ -200,8 +200,11 @@ class Position:
                 garbage.append(queue.pop(0).name)
         if "state" in change:
             parts = [StatePart(**given) for given in change["state"]]
-            # All shards are written as a whole together, so what was before is no longer needed.
-            own.state = parts if all(part.full for part in parts) else own.state + parts
+            # Of a shard that was written as a whole, nothing from before is needed.  If all were, they may
+            # be cut in another way than before.
+            whole = {(part.low, part.high, part.buckets) for part in parts if part.full}
+            kept = [p for p in own.state if (p.low, p.high, p.buckets) not in whole]
+            own.state = parts if all(part.full for part in parts) else kept + parts
         return garbage
 
     def files(self) -> set[str]:

@@ -8,6 +8,8 @@ and reads the files that the commit log names.
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,18 +23,29 @@ from headgate.graph.shards import buckets_of_state
 Shard = tuple[int, int, int]
 """Buckets from the first to the second, out of the third."""
 
-_cache: dict[tuple[str, str, Shard], tuple[str, Any]] = {}
+CACHE_BYTES = 1 << 30
+"""What a worker keeps of states, by the size of their files; those used last stay."""
+
+_cache: OrderedDict[tuple[str, str, Shard], tuple[str, Any, int]] = OrderedDict()
+_lock = threading.Lock()
 
 
-def take(root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
-    """The state of one shard of a node as its files tell; nobody else has it until it is put back."""
+def take(
+    root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard
+) -> tuple[Any, bool]:
+    """The state of one shard of a node as its files tell, and whether it was in memory.
+
+    The task that takes it owns it until it is put back.
+    """
     mine = [part for part in parts if covers(part) == shard or (_whole(covers(part)) and _whole(shard))]
     if parts and not mine:
-        return _gathered(root, operator, parts, shard)
-    known, state = _cache.pop((root, key, shard), ("", None))
+        return _gathered(root, operator, parts, shard), False
+    with _lock:
+        known, state, _ = _cache.pop((root, key, shard), ("", None, 0))
     if state is not None and known == (mine[-1].version if mine else ""):
-        return state
+        return state, True
     missing = _since(mine, known) if state is not None else None
+    found = missing is not None
     if missing is None:
         last = max((i for i, part in enumerate(mine) if part.full), default=-1)
         state = operator.restore([load(root, mine[last])]) if last >= 0 else operator.open()
@@ -41,11 +54,16 @@ def take(root: str, key: str, operator: Operator, parts: Sequence[StatePart], sh
         state.track()
     for part in missing:
         state.apply(load(root, part))
-    return state
+    return state, found or not mine
 
 
-def put(root: str, key: str, shard: Shard, version: str, state: Any) -> None:
-    _cache[root, key, shard] = (version, state)
+def put(root: str, key: str, shard: Shard, version: str, state: Any, size: int) -> None:
+    """Keep a state of about ``size`` bytes under its new version; others may have to go."""
+    with _lock:
+        _cache[root, key, shard] = (version, state, size)
+        held = sum(entry[2] for entry in _cache.values())
+        while held > CACHE_BYTES and len(_cache) > 1:
+            held -= _cache.popitem(last=False)[1][2]
 
 
 def covers(part: StatePart) -> Shard:

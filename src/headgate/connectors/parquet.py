@@ -29,8 +29,9 @@ _HIDDEN = (".part-", ".staged-")
 class ParquetSink(Sink):
     """Writes parts of about a million rows or 128 MB (in memory), whichever comes first."""
 
-    def __init__(self, path: str, overwrite: bool, append: bool) -> None:
+    def __init__(self, path: str, overwrite: bool, append: bool, order: str = "serial") -> None:
         self.path: str = path
+        self.order = order
         self.overwrite = overwrite
         self.append = self.shares = append
 
@@ -154,15 +155,22 @@ def _cannot(query: str, path: str, error: Exception) -> SinkError:
     return SinkError(f"Query '{query}': cannot write to '{path}': {error}")
 
 
-def to_parquet(path: str | os.PathLike[str], *, overwrite: bool = False, append: bool = False) -> ParquetSink:
+def to_parquet(
+    path: str | os.PathLike[str], *, overwrite: bool = False, append: bool = False, order: str = "serial"
+) -> ParquetSink:
     """A sink that writes the folder ``path`` as Parquet files whose sorted names give the order.
+
+    ``order="key"`` gives up the order of serial execution for that of each key: results of one key (of the
+    ``key_by`` before) stay in order, and Spark need not put those of different keys together.
 
     A folder that is not empty is refused unless ``overwrite`` replaces its Parquet files or ``append``
     adds to them.  Several queries may write to one folder if all of them append.
     """
     if overwrite and append:
         raise SinkError("to_parquet: pass overwrite=True or append=True, not both.")
+    if order not in ("serial", "key"):
+        raise SinkError(f"to_parquet(order={order!r}): choose 'serial' or 'key'.")
     name = local_path(path, "to_parquet", SinkError)
     if os.path.exists(name) and not os.path.isdir(name):
         raise SinkError(f"to_parquet: '{name}' is a file; give a folder.")
-    return ParquetSink(name, overwrite, append)
+    return ParquetSink(name, overwrite, append, order)

@@ -29,6 +29,8 @@ class Sink(ABC):
     """The folder it writes, for sinks that write one: a source must not read it."""
     shares = True
     """Other queries may write to the same ``path``."""
+    order: str = "serial"
+    """``"serial"``: results come in the order of serial execution.  ``"key"``: those of one key do."""
 
     @abstractmethod
     def open(self, query: str, schema: pa.Schema) -> Writer:

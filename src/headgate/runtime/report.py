@@ -272,6 +272,20 @@ class BoxReport:
 
 
 @dataclass
+class StateReport:
+    """On Spark: where tasks found the states of boxes, and what was written of them."""
+
+    found: int = 0
+    """In the memory of a Python worker."""
+    loaded: int = 0
+    """In files of the checkpoint."""
+    bytes: int = 0
+    """Written, as changes and as snapshots."""
+    snapshots: int = 0
+    """How often a shard was written as a whole."""
+
+
+@dataclass
 class Report:
     """What happened in a run."""
 
@@ -298,6 +312,10 @@ class Report:
     """In a simulation with a memory model: what went through caches and memory."""
     step_seconds: dict[str, float] = field(default_factory=dict)
     """On Spark, where the steps' time went, all steps together: plan, spark, scan, boxes, state, …"""
+    state: StateReport | None = None
+    """On Spark: what states cost."""
+    chosen: str = ""
+    """On Spark: the sizes that were not given and how they were chosen."""
     problems: list[str] = field(default_factory=list)
     """What went wrong in the policy itself, each problem once; the queries went on."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position
+from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.cursors import LiveNode, Step
 from headgate.engines.spark.messages import BoxCost, Member, TaskResult
 from headgate.engines.spark.planner import Planner
@@ -30,7 +31,7 @@ from headgate.engines.spark.stimuli import (
 from headgate.graph.drops import RANDOM
 from headgate.runtime.instructions import Instruction, Park
 from headgate.runtime.policy_driver import PolicyDriver
-from headgate.runtime.report import BoxCall, QueryReport, Report
+from headgate.runtime.report import BoxCall, QueryReport, Report, StateReport
 from headgate.runtime.shedding import report_shed
 from headgate.runtime.stimuli import Asked, Free, Rescheduled, Stimulus, TakeOver, TimerDue
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState, Spawned, Started
@@ -57,6 +58,8 @@ class SparkCore(Planner):
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
+        exchange: str,
+        secret: bytes,
         timer: Callable[[], float],
         before: SparkCore | None = None,
     ) -> None:
@@ -73,6 +76,8 @@ class SparkCore(Planner):
             pipeline=pipeline,
             framed=framed,
             buckets=buckets,
+            exchange=exchange,
+            secret=secret,
         )
         self._out: list[Instruction] = []
         self.driver = PolicyDriver(policy, self.catalog, self, self._out, timer, seed)
@@ -84,6 +89,9 @@ class SparkCore(Planner):
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
+        self.state = StateReport()
+        self.chosen = ""
+        """The sizes that the engine chose, for the report."""
         self._tells_arrivals = False
         self._arrived = [own.rows for own in position.offsets.sources]
         self._left: dict[str, QueryReport] = {}
@@ -142,6 +150,7 @@ class SparkCore(Planner):
         driver, self.steps_done = before.driver, before.steps_done
         self.driver.overhead, self.driver.trace = driver.overhead, driver.trace
         self.step_seconds, self.driver.problems = before.step_seconds, driver.problems
+        self.state, self.sharing = before.state, before.sharing
         places = {node.key: node.place for node in self.nodes.all}
         for was in before.live:
             place = places.get(was.node.key)
@@ -152,6 +161,7 @@ class SparkCore(Planner):
                 continue
             live = self.live[place]
             live.report, live.markers, live.restarts = was.report, was.markers, was.restarts
+            live.held = was.held
             if place < len(self.nodes.boxes):
                 self.catalog.boxes[place].learn_from(before.catalog.boxes[was.node.place])
         for (reason, place), tuples in before.shedding.dropped.items():
@@ -278,7 +288,9 @@ class SparkCore(Planner):
             place: self.shedding.left(place, self._count(self.nodes.all[place], member.low, member.high))
             for place, member in members.items()
         }
-        step = Step(self._order(members, number), worker, now, members, tuples)
+        order, shape = self._order(members, number)
+        step = Step(order, worker, now, members, tuples, shape, self._work)
+        self._work = 0.0
         for place, member in members.items():
             live = self.live[place]
             live.taken = member.high
@@ -340,6 +352,7 @@ class SparkCore(Planner):
         self.shedding.learn(results)
         costs: dict[int, BoxCost] = {}
         for result in results:
+            self._note_states(result)
             for place, cost in result.costs.items():
                 total = costs.setdefault(place, BoxCost())
                 total.tuples_in += cost.tuples_in
@@ -359,6 +372,17 @@ class SparkCore(Planner):
             )
         self.settle()
         self.refresh(now, step.worker)
+
+    def _note_states(self, result: TaskResult) -> None:
+        """Remember which worker has which state, and what states cost."""
+        self.state.found += result.states_found
+        self.state.loaded += result.states_loaded
+        for place, parts in result.states.items():
+            for part in parts:
+                self.state.bytes += part.length
+                self.state.snapshots += part.full
+                if result.holder is not None:
+                    self.live[place].held[covers(part)] = result.holder
 
     def _abandon(self, step: Step, now: float) -> None:
         """A step did not work: everything it took waits again, and steps that built on it are void."""
@@ -485,6 +509,8 @@ class SparkCore(Planner):
             trace=self.driver.trace,
             steps=self.steps_done,
             step_seconds=dict(self.step_seconds),
+            state=copy.copy(self.state),
+            chosen=self.chosen,
             problems=[*self.driver.problems, *self.driver.policy.problems],
         )
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.state_store import covers
-from headgate.engines.spark.messages import Member, WorkOrder
+from headgate.engines.spark.messages import Address, Member, WorkOrder
+from headgate.engines.spark.sharing import ALONE, Shape
 from headgate.engines.spark.shedding import Shedder
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker
@@ -34,6 +35,8 @@ class LiveNode:
     stopped: bool = False
     shards: int = 1
     """How many shards its state is kept in."""
+    held: dict[tuple[int, int, int], Address] = field(default_factory=dict)
+    """By shard, the Python worker that has its state in memory."""
     report: QueryReport | None = None
     markers: deque[Marker] = field(default_factory=lambda: deque(maxlen=MARKERS))
     restarts: int = 0
@@ -48,6 +51,9 @@ class Step:
     start: float
     members: dict[int, Member]
     tuples: dict[int, int] = field(default_factory=dict)
+    shape: Shape = ALONE
+    work: float = 0.0
+    """Predicted seconds of box work."""
     void: bool = False
     """A step before it failed, so what this one was given never was."""
 

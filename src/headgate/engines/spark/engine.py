@@ -6,10 +6,13 @@ import copy
 import gc
 import os
 import re
+import secrets
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,6 +53,8 @@ from headgate.scheduling.interface import Policy
 
 FORMAT = 1
 """Of the log; version 0.3 had none."""
+LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
+"""Buckets of keys, where their number is not given."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 _OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
@@ -61,8 +66,10 @@ class Spark(Engine):
     """Runs a network on a Spark session: ``local[*]`` by default, a cluster, or Spark Connect.
 
     ``checkpoint`` is a folder that the driver and all executors reach; without one the run leaves nothing
-    behind and cannot be continued.  ``retries``: how often a step or a sink that fails is tried again before
-    the query at fault is stopped.  ``options`` are settings of a session that is made here.
+    behind and cannot be continued.  ``buckets``: into how many parts keys are divided, at least as many as
+    tasks share a keyed box; by default four for each core, and never fewer than 64.  ``retries``: how often a
+    step or a sink that fails is tried again before the query at fault is stopped.  ``options`` are settings
+    of a session that is made here.
     """
 
     name = "spark"
@@ -72,7 +79,7 @@ class Spark(Engine):
         session: Any = None,
         master: str = "local[*]",
         checkpoint: str | os.PathLike[str] | None = None,
-        buckets: int = 64,
+        buckets: int | None = None,
         workers: int | None = None,
         *,
         retries: int = 2,
@@ -80,7 +87,7 @@ class Spark(Engine):
     ) -> None:
         if workers is not None:
             check_workers(workers, "Spark")
-        if not isinstance(buckets, int) or buckets < 1:
+        if buckets is not None and (not isinstance(buckets, int) or buckets < 1):
             raise PipelineError(f"Spark(buckets={buckets!r}): it must be a whole number of at least 1.")
         if not isinstance(retries, int) or retries < 0:
             raise PipelineError(f"Spark(retries={retries!r}): it must be a whole number, 0 or more.")
@@ -120,18 +127,38 @@ class Spark(Engine):
             cores = sessions.parallelism(session)
             warm_up(session, cores)
             asked = workers or self.workers or cores
-            run = _Run(self, network, policy, session, place, cores, asked, until, limit, progress, seed)
-            with terminated_like_interrupted():
-                while True:
-                    report = run.run(line)
-                    if run.successor is None:
-                        return report
-                    run = run.successor()
+            # Tasks on this machine hand each other packets through files; on a cluster Spark carries them.
+            local = sessions.is_local(session)
+            with tempfile.TemporaryDirectory(prefix="headgate-") if local else nullcontext("") as exchange:
+                ground = _Ground(session, place, cores, exchange, secrets.token_bytes(32))
+                run = _Run(self, network, policy, ground, asked, until, limit, progress, seed)
+                return _finished(run, line)
         finally:
             if held is not None:
                 held.release()
             if not kept:
                 place.remove_all()
+
+
+def _finished(run: _Run, line: Line | None) -> Report:
+    """Run until no other run goes on from here, with other queries."""
+    with terminated_like_interrupted():
+        while True:
+            report = run.run(line)
+            if run.successor is None:
+                return report
+            run = run.successor()
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What the runs of one call stand on."""
+
+    session: Any
+    storage: Storage
+    cores: int
+    exchange: str
+    secret: bytes
 
 
 class _Run(RealtimeRun):
@@ -148,9 +175,7 @@ class _Run(RealtimeRun):
         engine: Spark,
         network: Network,
         policy: Policy,
-        session: Any,
-        place: Storage,
-        cores: int,
+        ground: _Ground,
         requested: int,
         until: Until,
         limit: float | None,
@@ -159,6 +184,7 @@ class _Run(RealtimeRun):
         before: _Run | None = None,
     ) -> None:
         super().__init__(threading.RLock(), limit, progress)
+        session, place, cores = ground.session, ground.storage, ground.cores
         self.engine, self.storage, self._session = engine, place, session
         self.retries = engine.retries
         self.successor: Callable[[], _Run] | None = None
@@ -166,7 +192,7 @@ class _Run(RealtimeRun):
 
         def succeed(network: Network) -> _Run:
             policy, asked = self.core.driver.policy, self.core.driver.requested
-            given = (session, place, cores, asked, until, limit, progress, seed)
+            given = (ground, asked, until, limit, progress, seed)
             return _Run(engine, network, policy, *given, before=self)
 
         self._succeed = succeed
@@ -180,8 +206,9 @@ class _Run(RealtimeRun):
         self.network = network
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
-        self.jobs = Jobs(session, place, network.name)
+        self.jobs = Jobs(session, place, network.name, ground.exchange)
         self._cores = cores
+        self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
         carry_over(self.nodes, self.position, start, place.root)
@@ -232,7 +259,7 @@ class _Run(RealtimeRun):
             "app": network.name,
             "clock": self.position.clock,
             "pipeline": self.nodes.describe(),
-            "buckets": engine.buckets,
+            "buckets": self.buckets,
             "next": offsets.next_serial,
             # Whoever starts the application again has seen to what had failed.
             "failed": dict.fromkeys(self.position.failed) if before is None else {},
@@ -260,11 +287,14 @@ class _Run(RealtimeRun):
             durable=place.durable,
             pipeline=self.pipeline,
             framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
-            buckets=engine.buckets,
+            buckets=self.buckets,
+            exchange=ground.exchange,
+            secret=ground.secret,
             timer=time.perf_counter,
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
+        self.core.chosen = _chosen(engine, cores, workers, self.buckets, bool(ground.exchange))
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
@@ -354,7 +384,7 @@ class _Run(RealtimeRun):
             self._admit_finite(time.time())
         with self.lock:
             self.log.append(self.start_record)
-            self.position.buckets = self.engine.buckets
+            self.position.buckets = self.buckets
             self.position.forget_claims([node.name for node in self.nodes.outlets])
             self.opened = True
         self._clean()
@@ -620,6 +650,16 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _chosen(engine: Spark, cores: int, workers: int, buckets: int, local: bool) -> str:
+    """One line on the sizes of a run."""
+    sized = "given" if engine.buckets else f"{BUCKETS_PER_CORE} for each core, at least {LEAST_BUCKETS}"
+    how = "files on this machine" if local else "Spark's shuffle"
+    return (
+        f"{cores} cores can run tasks at once: {workers} steps at a time, up to {cores} tasks on each level "
+        f"of a step, {buckets} buckets of keys ({sized}); tasks exchange packets through {how}"
+    )
 
 
 def _waits_for(source: str, since: float, why: str) -> str:

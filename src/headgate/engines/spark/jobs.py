@@ -14,15 +14,16 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from headgate.checkpoint.offsets import Piece
 from headgate.checkpoint.storage import Storage
+from headgate.engines.spark.exchange import SCHEMA
 from headgate.engines.spark.messages import TaskResult, WorkOrder
 from headgate.engines.spark.session import first_line, is_connect
-from headgate.engines.spark.shuffle import GroupStage, ShardStage, SliceStage
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.task import SCHEMA, FramedTask, StepTask, collect, load_pipelines
+from headgate.engines.spark.task import StepTask, collect, load_pipelines
 from headgate.errors import HeadgateError, RunError
 
 REHEARSALS = 25
@@ -31,6 +32,9 @@ QUIET = 15.0
 """Seconds without a job after which an empty one keeps Spark's Python workers alive."""
 SHUFFLE_ROWS = 100_000
 """Rows from which on reading partitions in parallel pays for bringing them together."""
+
+Pieces = dict[int, list[tuple[int, Piece]]]
+"""By source, what connectors read: each piece with the slice that it belongs to."""
 
 
 class SourceFailed(HeadgateError):
@@ -44,8 +48,9 @@ class SourceFailed(HeadgateError):
 class Jobs:
     """Runs work orders on a session; each slot has one at a time."""
 
-    def __init__(self, session: Any, storage: Storage, app: str) -> None:
+    def __init__(self, session: Any, storage: Storage, app: str, exchange: str) -> None:
         self._session = session
+        self._exchange = exchange
         self._storage = storage
         self._app = app
         self._frames: dict[tuple[int, int], Any] = {}
@@ -60,17 +65,25 @@ class Jobs:
         """Run a step's tasks; what they say, by slice."""
         self._busy = time.monotonic()
         self._storage.replace(f"slots/{slot}", pickle.dumps(order, protocol=5))
-        pieces = {place: found for place, found in order.pieces[0].items() if place in order.framed and found}
+        pieces: Pieces = {}
+        for number, own in enumerate(order.pieces):
+            for place in order.framed.intersection(own):
+                pieces.setdefault(place, []).extend([(number, piece) for piece in own[place]])
+        pieces = {place: found for place, found in pieces.items() if found}
         with self._named(order, description):
             try:
-                frame = self._framed(slot, pieces, sources) if pieces else self._frame(slot, order)
+                frame = self._frame(slot, order, pieces, sources)
                 rows = frame.toArrow().column("payload").to_pylist()
             except Exception as error:
                 for place, found in pieces.items():
-                    why = sources[place].explain(found, error)
+                    why = sources[place].explain([piece for _, piece in found], error)
                     if why is not None:
                         raise SourceFailed(place, why) from error
                 raise
+            finally:
+                if order.stages is not None and self._exchange:
+                    for file in Path(self._exchange).glob(f"{order.name}-*"):
+                        file.unlink(missing_ok=True)
         self._busy = time.monotonic()
         results = collect(rows)
         if len(results) != _answers(order) or any(r.attempt != order.attempt for r in results):
@@ -123,30 +136,38 @@ class Jobs:
         finally:
             self._session.removeTag(tag)
 
-    def _frame(self, slot: int, order: WorkOrder) -> Any:
-        lanes = order.lanes
-        slices, given = len(order.shares) or len(order.slices), (self._storage.root, str(slot))
-        tasks = self._session.range(0, slices, 1, slices)
-        if lanes is None:
-            frame = self._frames.get((slot, slices))
-            if frame is None:
-                frame = self._frames[slot, slices] = tasks.mapInArrow(StepTask(*given), SCHEMA)
-            return frame
-        # Never twice: Spark would take what was shuffled the first time for the answer.
-        frame = tasks.mapInArrow(SliceStage(*given), SCHEMA)
-        if lanes.split:
-            frame = frame.repartitionById(lanes.count, "task").mapInArrow(ShardStage(*given), SCHEMA)
-        return frame.repartitionById(lanes.count, "task").mapInArrow(GroupStage(*given), SCHEMA)
+    def _frame(self, slot: int, order: WorkOrder, pieces: Pieces, sources: Any) -> Any:
+        """The DataFrame whose collected rows are what the tasks answer."""
+        given = (self._storage.root, str(slot))
+        slices = len(order.shares) or len(order.slices)
+        if pieces:
+            frame = self._read(pieces, sources, order)
+            frame = frame.mapInArrow(StepTask(*given, framed=True), SCHEMA)
+        elif order.stages is None:
+            known = self._frames.get((slot, slices))
+            if known is None:
+                known = self._session.range(0, slices, 1, slices).mapInArrow(StepTask(*given), SCHEMA)
+                self._frames[slot, slices] = known
+            return known
+        else:
+            frame = self._session.range(0, slices, 1, slices).mapInArrow(StepTask(*given), SCHEMA)
+        # Never kept for later steps: Spark would take what was shuffled the first time for the answer.
+        for level, tasks in enumerate(order.stages.tasks if order.stages is not None else ()):
+            if level:
+                frame = frame.repartitionById(tasks, "task").mapInArrow(StepTask(*given, level), SCHEMA)
+        return frame
 
-    def _framed(self, slot: int, pieces: dict[int, list[Piece]], sources: Sequence[OffsetSource]) -> Any:
-        """A step that connectors read for: their packets come together in one task."""
+    def _read(self, pieces: Pieces, sources: Any, order: WorkOrder) -> Any:
+        """What connectors read, brought to the slices' tasks."""
         frame: Any = None
         for place, found in pieces.items():
             own = sources[place].frame(self._session, found)
             frame = own if frame is None else frame.union(own)
-        rows = sum(piece.rows for found in pieces.values() for piece in found)
-        together = frame.repartition(1) if rows > SHUFFLE_ROWS else frame.coalesce(1)
-        return together.mapInArrow(FramedTask(self._storage.root, str(slot)), SCHEMA)
+        count = len(order.slices)
+        if count > 1:
+            return frame.repartitionById(count, "task")
+        rows = sum(piece.rows for found in pieces.values() for _, piece in found)
+        return frame.repartition(1) if rows > SHUFFLE_ROWS else frame.coalesce(1)
 
 
 _warm: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -171,7 +192,7 @@ def _start_workers(session: Any, tasks: int) -> None:
 
 
 def _answers(order: WorkOrder) -> int:
-    """How many tasks say something."""
-    if order.lanes is None:
+    """How many tasks answer."""
+    if order.stages is None:
         return len(order.shares) or len(order.slices)
-    return len(order.slices) + order.lanes.count * (2 if order.lanes.split else 1)
+    return sum(order.stages.tasks)

@@ -20,11 +20,12 @@ from headgate.checkpoint.offsets import Extent, Piece
 from headgate.connectors.json_decode import sift
 from headgate.connectors.kafka import KafkaSource
 from headgate.connectors.kafka_offsets import BrokerUnreachable
+from headgate.engines.spark.exchange import SCHEMA
 from headgate.engines.spark.messages import Packed
 from headgate.engines.spark.poller import PATIENCE, PATIENCE_AT_START, Watch
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.task import SCHEMA, row
+from headgate.engines.spark.task import packed_row
 from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 from headgate.graph.packet import Order, Packet
@@ -141,9 +142,9 @@ class Kafka(OffsetSource):
     def next_poll(self, now: float, clock: float) -> float:
         return now + POLL / 2
 
-    def frame(self, session: Any, pieces: Sequence[Piece]) -> Any:
+    def frame(self, session: Any, pieces: Sequence[tuple[int, Piece]]) -> Any:
         ranges: dict[int, tuple[int, int]] = {}
-        for piece in pieces:
+        for _, piece in pieces:
             partition = int(piece.unit.partition(":")[2])
             low, high = ranges.get(partition, (piece.first, piece.first))
             ranges[partition] = (min(low, piece.first), max(high, piece.first + piece.rows))
@@ -157,6 +158,9 @@ class Kafka(OffsetSource):
         for which, place in (("startingOffsets", 0), ("endingOffsets", 1)):
             offsets = {str(partition): bounds[place] for partition, bounds in ranges.items()}
             reader = reader.option(which, json.dumps({topic: offsets}))
+        tasks = 1 + max(number for number, _ in pieces)
+        if tasks > len(ranges) and "minPartitions" not in options:
+            reader = reader.option("minPartitions", str(tasks))
         pack = _PackKafka(self.place, self.origin, pieces, self._begin)
         return reader.load().select(*COLUMNS).mapInArrow(pack, SCHEMA)
 
@@ -193,21 +197,23 @@ def require_kafka(session: Any, who: str, kind: type[HeadgateError] = SourceErro
 class _PackKafka:
     """Records of some offsets as packets."""
 
-    def __init__(self, place: int, origin: KafkaSource, pieces: Sequence[Piece], begin: float) -> None:
+    def __init__(
+        self, place: int, origin: KafkaSource, pieces: Sequence[tuple[int, Piece]], begin: float
+    ) -> None:
         self.place, self.origin, self.begin = place, origin, begin
-        self.pieces = [(int(p.unit.partition(":")[2]), p) for p in pieces]
+        self.pieces = [(int(p.unit.partition(":")[2]), number, p) for number, p in pieces]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             partitions = batch.column("partition").to_numpy()
             offsets = batch.column("offset").to_numpy()
-            for partition, piece in self.pieces:
+            for partition, number, piece in self.pieces:
                 mine = (partitions == partition) & (offsets >= piece.first)
                 rows = np.flatnonzero(mine & (offsets < piece.first + piece.rows))
                 if len(rows):
-                    yield row(self._packed(batch.take(pa.array(rows)), piece))
+                    yield packed_row(self._packed(batch.take(pa.array(rows)), piece, number))
 
-    def _packed(self, records: pa.RecordBatch, piece: Piece) -> Packed:
+    def _packed(self, records: pa.RecordBatch, piece: Piece, number: int) -> Packed:
         if not self.origin.raw:
             # A record without a value says that its key is gone; it is no row of nulls.
             records = records.filter(records.column("value").is_valid())
@@ -231,7 +237,7 @@ class _PackKafka:
             )
             for at, reason in bad
         ]
-        return Packed(0, self.place, packet, letters)
+        return Packed(number, self.place, packet, letters)
 
     def _rows(self, records: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
         part = records.slice(start, stop - start)

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headgate.checkpoint.graph import Feed
 from headgate.checkpoint.offsets import Piece
 from headgate.checkpoint.position import QueueFile, StatePart
 from headgate.errors import HeadgateError
 from headgate.graph.drops import Drop
 from headgate.graph.packet import Packet
 from headgate.runtime.dead_letters import Letter
+
+Address = str | tuple[str, int]
+"""Of a Python worker that holds state: a Unix socket, or a host and a port."""
 
 
 @dataclass(slots=True)
@@ -30,8 +34,8 @@ class Member:
     shards: list[tuple[int, int]] = field(default_factory=lambda: [(0, 1)])
     """The buckets of each shard of its state, out of ``buckets``."""
     buckets: int = 1
-    full: bool = False
-    """Write the state as a whole, not its changes."""
+    full: frozenset[tuple[int, int]] = frozenset()
+    """The shards whose state is written as a whole, not as changes."""
     ended: dict[int, int] = field(default_factory=dict)
     idle: list[int] = field(default_factory=list)
     """Inputs of a join that do not hold its time back."""
@@ -50,15 +54,50 @@ class Delivery:
 
 
 @dataclass
-class Lanes:
-    """How a step is shared out behind its slices: ``count`` tasks, and which of them runs which node.
+class Stages:
+    """How a step is shared out over tasks that exchange packets (``stages`` explains the levels)."""
 
-    The boxes in ``split`` are run by all of them, a shard each, before the others.
-    """
-
-    count: int
-    task: dict[int, int]
+    level: dict[int, int]
+    """The level of every node of the step."""
     split: frozenset[int]
+    """Keyed boxes with a shard in every task of their level."""
+    home: dict[int, int]
+    """The tasks of the other boxes with state."""
+    tasks: list[int]
+    """How many tasks each level has: on an even level one for each slice, or a single one."""
+    riders: frozenset[int] = frozenset()
+    """Nodes without state that run in the shards of the box before them."""
+
+    def made_at(self, feed: Feed) -> tuple[int, bool] | None:
+        """The level at which an arrow's packets are there, and whether by ranges of serials."""
+        if feed.source:
+            return 0, True
+        level = self.level.get(feed.place)
+        if level is None:
+            return None  # only committed files bring something
+        if feed.place in self.split:
+            return (level, False) if self.rides_on(feed.place) else (level + 1, True)
+        return level, level % 2 == 0
+
+    def needed_at(self, place: int) -> tuple[int, bool]:
+        """The level at which a node's input must be there, and whether by ranges of serials."""
+        level = self.level[place]
+        return (level - 1, True) if place in self.split else (level, level % 2 == 0)
+
+    def rides_on(self, place: int) -> bool:
+        """Whether what a split box makes stays in its shard."""
+        return place in self.carriers
+
+    carriers: frozenset[int] = frozenset()
+    """Split boxes with riders."""
+
+    def range_of(self, level: int, number: int) -> int:
+        """The task of an even level that works on a slice."""
+        return number if self.tasks[level] > 1 else 0
+
+    def ranges(self, level: int, slices: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The serials of each task of an even level."""
+        return slices if self.tasks[level] > 1 else [(slices[0][0], slices[-1][1])]
 
 
 @dataclass
@@ -79,8 +118,14 @@ class WorkOrder:
     deliveries: dict[int, Delivery] = field(default_factory=dict)
     shares: list[list[int]] = field(default_factory=list)
     """For each of several tasks, the nodes that it runs on the whole range; stateless ones may be in many."""
-    lanes: Lanes | None = None
+    stages: Stages | None = None
     """None: a slice's task runs everything."""
+    exchange: str = ""
+    """The folder through which tasks send each other packets; empty: Spark's shuffle carries them."""
+    holders: dict[tuple[int, int], Address] = field(default_factory=dict)
+    """By level and task, the Python worker that has the state."""
+    secret: bytes = b""
+    """What workers of this run know each other by."""
     letters: bool = False
     """Take bad rows out instead of failing on them."""
     framed: frozenset[int] = frozenset()
@@ -88,7 +133,7 @@ class WorkOrder:
     drops: dict[int, Drop] = field(default_factory=dict)
     """Load shedding: before these boxes."""
     weighed: frozenset[int] = frozenset()
-    """Boxes the importance of whose tuples is to be told, for the drops of later steps."""
+    """Boxes that must report how important their tuples are, for the drops of later steps."""
     packet_rows: int = 32_768
 
     @property
@@ -132,6 +177,13 @@ class TaskResult:
     queued: dict[tuple[int, int], QueueFile] = field(default_factory=dict)
     states: dict[int, list[StatePart]] = field(default_factory=dict)
     """New parts of every state that changed."""
+    level: int = 0
+    states_found: int = 0
+    """States that were in memory where the task ran."""
+    states_loaded: int = 0
+    """States that were read from files."""
+    holder: Address | None = None
+    """The worker that has the states now."""
     errors: dict[int, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Where the time went: scan, state, write, all."""
@@ -209,16 +261,3 @@ class Framed:
         """Connectors read in any order."""
         self.packets.sort(key=lambda packet: packet.order.first_serial)
         self.bad.sort()
-
-
-@dataclass
-class Parcel:
-    """Packets on their way from one task of a step to another: what an arrow brings, or a shard's part."""
-
-    task: int
-    level: int
-    node: int
-    call: tuple[int, int]
-    packets: list[Packet]
-    arrow: int = 0
-    shard: int = 0

@@ -1,8 +1,7 @@
 """Which task runs what in a step that is large enough for several.
 
-Many queries are given to tasks as they are.  A few heavy ones are cut: slices of the source run the boxes
-that no state stands before, what follows falls into groups that share nothing, and each group goes to one
-task; a group that outweighs the others has its keyed boxes split by key, each task taking a shard of them.
+Many queries are given to tasks as they are.  A few heavy ones are cut into stages: ``stages`` says at which
+level each node runs, which keyed boxes are split into shards, and where the other boxes with state are.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headgate.checkpoint.graph import Node, Nodes
-from headgate.engines.spark.messages import Lanes
+from headgate.engines.spark.messages import Stages
 from headgate.graph.operator import Kind
 
-HEAVY = 1.2
-"""A group with more than this many times its fair share is split."""
-SHARE = 0.5
-"""… at the boxes that make up at least this much of it."""
+SMALL_MERGE = 100_000
+"""Rows that one task puts together faster than several."""
 
 
 def ranges(shards: int, buckets: int) -> list[tuple[int, int]]:
@@ -25,27 +22,94 @@ def ranges(shards: int, buckets: int) -> list[tuple[int, int]]:
     return [(buckets * i // shards, buckets * (i + 1) // shards) for i in range(shards)]
 
 
-def share_out(nodes: Nodes, places: Sequence[int], weights: Mapping[int, float], count: int) -> Lanes:
-    """Give the nodes behind the slices to ``count`` tasks, the heaviest group first."""
-    groups = _groups(nodes, [nodes.all[place] for place in places if not nodes.all[place].slices])
+def stages(
+    nodes: Nodes,
+    places: Sequence[int],
+    count: int,
+    *,
+    buckets: int,
+    weights: Mapping[int, float],
+    made: Mapping[int, float],
+    riding: bool,
+) -> Stages:
+    """The levels of a step on ``count`` tasks; ``made``: how many rows each node is expected to give.
+
+    ``riding``: boxes behind a split one may stay in its shards if the sink asks for the order of keys alone.
+    """
+    split = frozenset(place for place in places if _keyed(nodes.all[place]) and min(count, buckets) > 1)
+    riders, carriers = _riders(nodes, places, split) if riding else (frozenset(), frozenset())
+    level: dict[int, int] = {}
+    for place in sorted(places):  # a box comes after those that feed it
+        node = nodes.all[place]
+        feeds = [feed.place for feed in node.feeds if not feed.source and feed.place in level]
+        if place in riders:
+            level[place] = level[feeds[0]]
+        else:
+            whole = max([level[feed] + level[feed] % 2 for feed in feeds], default=0)
+            level[place] = whole + 1 if node.stateful else whole
+    home: dict[int, int] = {}
     loads = [0.0] * count
-    task: dict[int, int] = {}
-    split: set[int] = set()
-    total = sum(weights.get(place, 0.0) for group in groups for place in group)
-    for group in sorted(groups, key=lambda group: -sum(weights.get(p, 0.0) for p in group)):
-        weight = sum(weights.get(place, 0.0) for place in group)
-        if weight > HEAVY * total / count:
-            heavy = [
-                p for p in group if _splits(nodes.all[p], nodes) and weights.get(p, 0.0) > SHARE * weight
-            ]
-            split.update(heavy)
-            for lane in range(count):
-                loads[lane] += sum(weights[p] for p in heavy) / count
-            weight -= sum(weights[p] for p in heavy)
-        lane = loads.index(min(loads))
-        loads[lane] += weight
-        task |= dict.fromkeys(group, lane)
-    return Lanes(count, task, frozenset(split))
+    whole_boxes = [place for place in places if nodes.all[place].stateful and place not in split]
+    for place in sorted(whole_boxes, key=lambda place: -weights.get(place, 0.0)):
+        home[place] = loads.index(min(loads))
+        loads[home[place]] += weights.get(place, 0.0) + 1e-9
+    return Stages(level, split, home, _tasks(level, split - carriers, home, made, count), riders, carriers)
+
+
+def _tasks(
+    level: Mapping[int, int],
+    merged: frozenset[int],
+    home: Mapping[int, int],
+    made: Mapping[int, float],
+    count: int,
+) -> list[int]:
+    """How many tasks each level has.  What shards of the last level made is put together one level later."""
+    top = max(level.values(), default=0)
+    if any(level[place] == top for place in merged):
+        top += 1
+    tasks = [count]
+    for number in range(1, top + 1):
+        own = [place for place, at in level.items() if at == number]
+        if number % 2:
+            only_whole = own and all(place in home for place in own)
+            tasks.append(max([home[place] for place in own]) + 1 if only_whole else count)
+        else:
+            rows = sum(made.get(place, 0.0) for place, at in level.items() if at == number - 1)
+            tasks.append(count if rows > SMALL_MERGE and tasks[-2] > 1 else 1)
+    return tasks
+
+
+def _keyed(node: Node) -> bool:
+    return node.operator is not None and node.operator.kind is Kind.KEYED
+
+
+def _riders(
+    nodes: Nodes, places: Sequence[int], split: frozenset[int]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The nodes that can stay in the shards of the box before them, and the split boxes that have such."""
+    riders: set[int] = set()
+    for place in sorted(places, reverse=True):
+        node = nodes.all[place]
+        if node.stateful or len(node.feeds) != 1 or node.feeds[0].source:
+            continue
+        if node.output is not None:
+            rides = node.output.sink.order == "key"
+        else:
+            behind = [target.place for target, _ in nodes.following(node)]
+            rides = bool(behind) and riders.issuperset(behind)
+        if rides:
+            riders.add(place)
+    carriers = frozenset(
+        place
+        for place in split
+        if (behind := [target.place for target, _ in nodes.following(nodes.all[place])])
+        and riders.issuperset(behind)
+    )
+    kept: set[int] = set()
+    for place in sorted(riders):
+        if nodes.all[place].feeds[0].place in carriers | kept:
+            kept.add(place)
+    return frozenset(kept), carriers
 
 
 def share_queries(
@@ -81,29 +145,3 @@ def share_queries(
         loads[lane] += sum(weights.get(p, 0.0) for p in unit - tasks[lane])
         tasks[lane] |= unit
     return [sorted(task) for task in tasks if task]
-
-
-def _splits(node: Node, nodes: Nodes) -> bool:
-    """Whether a box can be split by key: keyed, and fed by slices alone."""
-    keyed = node.operator is not None and node.operator.kind is Kind.KEYED
-    return keyed and all(feed.source or nodes.all[feed.place].slices for feed in node.feeds)
-
-
-def _groups(nodes: Nodes, behind: Sequence[Node]) -> list[list[int]]:
-    """Nodes behind the slices that feed each other belong together."""
-    group = {node.place: node.place for node in behind}
-
-    def root(place: int) -> int:
-        while group[place] != place:
-            group[place] = group[group[place]]
-            place = group[place]
-        return place
-
-    for node in behind:
-        for feed in node.feeds:
-            if not feed.source and feed.place in group:
-                group[root(node.place)] = root(feed.place)
-    found: dict[int, list[int]] = {}
-    for node in behind:
-        found.setdefault(root(node.place), []).append(node.place)
-    return list(found.values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Sequence
 from itertools import pairwise
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,33 @@ import pyarrow as pa
 
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.offsets import REFUSED
-from headgate.checkpoint.position import Position, QueueFile
+from headgate.checkpoint.position import Position, QueueFile, StatePart
 from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.cursors import Waiting
-from headgate.engines.spark.messages import Lanes, Member, WorkOrder
-from headgate.engines.spark.placement import ranges, share_out, share_queries
-from headgate.engines.spark.task import between, read_queue
+from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
+from headgate.engines.spark.passes import between
+from headgate.engines.spark.placement import ranges, share_queries, stages
+from headgate.engines.spark.queue_files import read_queue
+from headgate.engines.spark.sharing import ALONE, ONE, SHARES, SLICED, STAGED, Shape, Sharing
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.interface import Call, Plan
 
 BUDGET = 0.25
-"""Seconds that a step is predicted to take at most: jobs are not preempted."""
-SLICE = 0.06
-"""Seconds of work for which another task pays."""
+"""Seconds that a step is predicted to take at most where a query has a goal: jobs are not preempted."""
+BULK = 1.0
+"""… and where none has: then only the rate counts, and a job's launch is a small part of a long step."""
 EVEN = 0.75
 """Whole queries are given to tasks if none then has more than that share of all the work."""
-SHUFFLE = 0.15
-"""Seconds that it takes to bring packets to other tasks, beside starting the job."""
+LEAST_SHARED = 0.03
+"""Seconds of box work below which a step stays in one task."""
 FIRST_ROWS = 65_536
 """Rows of a box's first call, whose cost is not known."""
-LONGEST_CHAIN = 24
-"""Changes of a state before it is written as a whole again."""
+COMPACT_BYTES = 1 << 20
+"""Changes of a shard that are kept beside its snapshot, however small that is."""
+LONGEST_CHAIN = 512
+"""Parts of a shard's state, each of which a restart has to open."""
 
 
 class Planner(Waiting):
@@ -54,17 +58,23 @@ class Planner(Waiting):
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
+        exchange: str = "",
+        secret: bytes = b"",
     ) -> None:
         super().__init__(nodes, position, drain, start)
         self.workers, self.cores = workers, cores
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
             entry.importance = None if stated is None else bool(stated)
-        self.catalog.plan_limit = BUDGET
+        self.budget = BUDGET if any(goal is not None for goal in nodes.network.goals.values()) else BULK
+        self.catalog.plan_limit = self.budget
+        self.sharing = Sharing(cores)
+        self.exchange, self.secret = exchange, secret
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
-        self._predicted = 0.0
+        self._work = 0.0
+        """Predicted seconds of box work of the plan at hand."""
 
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
@@ -99,18 +109,18 @@ class Planner(Waiting):
                 members[place] = member
         return members
 
-    def _order(self, members: dict[int, Member], number: int | None = None) -> WorkOrder:
+    def _order(self, members: dict[int, Member], number: int | None = None) -> tuple[WorkOrder, Shape]:
         """What the tasks are told; ``number``: of a step that was announced before."""
-        count, shares, lanes = self._lanes(members)
-        for place, member in members.items():
-            self._fill(self.nodes.all[place], member)
         low = min(m.low for m in members.values())
         high = max(m.high for m in members.values())
-        slices = self._slices(members, low, high, count)
+        shape, shares, staged = self._shape(members, low, high)
+        slices = self._slices(members, low, high, shape.tasks if not shares else 1)
+        for place, member in members.items():
+            self._fill(self.nodes.all[place], member)
         if number is None:
             self.position.step += 1
             number = self.position.step
-        return WorkOrder(
+        order = WorkOrder(
             number,
             uuid.uuid4().hex[:8],
             self._root,
@@ -122,11 +132,15 @@ class Planner(Waiting):
             self._reading(members, slices, shares),
             framed=self._framed,
             shares=shares,
-            lanes=lanes if len(slices) > 1 else None,
+            stages=staged,
+            exchange=self.exchange,
+            holders=self._holders(members, shares, staged),
+            secret=self.secret,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
             drops={place: drop for place, drop in self.shedding.drops().items() if place in members},
             weighed=frozenset(self.shedding.weighed).intersection(members),
         )
+        return order, shape
 
     def held(self, node: Node) -> int:
         """Rows that have come to a node and are not yet committed to have been processed."""
@@ -168,13 +182,20 @@ class Planner(Waiting):
             alone = not any(down in wanted for down in entry.downstream)
             total += rows * (entry.cost if alone else self.catalog.through(place, known))
             fixed += entry.fixed
-        budget = BUDGET * (self.cores if all(self.nodes.all[p].slices for p in wanted) else 1)
+        shape = self.sharing.best(self._shapes(wanted), total + fixed, self.budget)
+        room = self.sharing.room(shape, self.budget)
         # What calls take whatever they are given cannot be saved by giving them less.
-        budget = max(budget - fixed, fixed, budget / 4)
-        self._predicted = min(total, budget) + fixed
-        if total <= budget:
+        room = max(room - fixed, fixed, room / 4)
+        self._work = min(total, room) + fixed
+        if total <= room:
             return bounded
-        return {place: max(1, int(rows * budget / total)) for place, rows in bounded.items()}
+        return {place: max(1, int(rows * room / total)) for place, rows in bounded.items()}
+
+    def _shapes(self, places: Collection[int]) -> list[Shape]:
+        """The ways in which a step of these boxes could be shared out."""
+        nodes = [self.nodes.all[place] for place in places]
+        kind = SLICED if all(node.slices for node in nodes) else STAGED
+        return [ALONE, *(Shape(kind, count) for count in self.sharing.counts)]
 
     def _member(self, node: Node, members: dict[int, Member], rows: int | None) -> Member | None:
         live = self.live[node.place]
@@ -204,11 +225,7 @@ class Planner(Waiting):
             return
         member.state, member.buckets = list(own.state), self._buckets
         member.shards = ranges(self.live[node.place].shards, self._buckets)
-        wanted = {(*shard, self._buckets) for shard in member.shards}
-        changes = [part.length for part in own.state if not part.full]
-        base = sum(part.length for part in own.state if part.full)
-        member.full = {covers(part) for part in own.state} != wanted
-        member.full |= len(changes) >= LONGEST_CHAIN * len(member.shards) or sum(changes) > 4 * base + 65_536
+        member.full = self._compacted(own.state, member.shards)
         if len(node.ports) > 1:
             self._time_holders(node, member)
 
@@ -230,30 +247,98 @@ class Planner(Waiting):
         sources = network.sources_of(network.boxes[node.place].ports[port])
         return [place for place, source in enumerate(network.sources) if source in sources]
 
+    def _compacted(
+        self, parts: Sequence[StatePart], shards: Sequence[tuple[int, int]]
+    ) -> frozenset[tuple[int, int]]:
+        """The shards to write as a whole: those whose changes have outgrown their snapshots.
+
+        So a state is written about twice in all, and a restart reads at most twice its size, whatever the
+        size.  Shards reach that point one by one, so they are not all written in one step.
+        """
+        by_shard: dict[tuple[int, int, int], list[StatePart]] = {}
+        for part in parts:
+            by_shard.setdefault(covers(part), []).append(part)
+        if by_shard.keys() != {(*shard, self._buckets) for shard in shards}:
+            return frozenset(shards)
+        full = []
+        for shard in shards:
+            own = by_shard[*shard, self._buckets]
+            base = sum(part.length for part in own if part.full)
+            changes = sum(part.length for part in own if not part.full)
+            if changes > max(base, COMPACT_BYTES) or len(own) > LONGEST_CHAIN:
+                full.append(shard)
+        return frozenset(full)
+
     def _slices(self, members: dict[int, Member], low: int, high: int, count: int) -> list[tuple[int, int]]:
         cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
         return list(pairwise(cuts))
 
-    def _lanes(self, members: dict[int, Member]) -> tuple[int, list[list[int]], Lanes | None]:
-        """How a step is shared out: in how many slices, which queries to which task, and what behind them."""
-        nodes = [self.nodes.all[place] for place in members]
+    def _shape(
+        self, members: dict[int, Member], low: int, high: int
+    ) -> tuple[Shape, list[list[int]], Stages | None]:
+        """How a step is shared out: which queries to which task, or in stages."""
+        if self._work < LEAST_SHARED or high - low < 2 or self.cores == 1:
+            return ALONE, [], None
+        places = sorted(members)
+        nodes = [self.nodes.all[place] for place in places]
         framed = any(f.source and f.place in self._framed for node in nodes for f in node.feeds)
-        count = 1 if framed else max(1, min(self.cores, ceil(self._predicted / SLICE)))
-        if count == 1:
-            return 1, [], None
         weights = {n.place: self._weight(n.place) for n in nodes if n.operator is not None}
-        shares = share_queries(self.nodes, sorted(members), weights, count)
-        total = sum(weights.values())
-        if all(sum(weights.get(p, 0.0) for p in share) < EVEN * total for share in shares):
-            return 1, shares, None
-        if all(node.slices for node in nodes):
-            return count, [], None
-        if self._predicted * (1 - 1 / count) < SHUFFLE or self._refused(members):
-            return 1, [], None
-        lanes = share_out(self.nodes, sorted(members), weights, count)
-        for place in lanes.split:
-            self.live[place].shards = count
-        return count, [], lanes
+        shapes = self._shapes(places)
+        if not framed:
+            shares = share_queries(self.nodes, places, weights, self.cores)
+            total = sum(weights.values())
+            if all(sum(weights.get(p, 0.0) for p in share) < EVEN * total for share in shares):
+                return Shape(SHARES, len(shares)), shares, None
+        shape = self.sharing.best(shapes, self._work, self.budget)
+        if high - low < shape.tasks or (shape.kind != ONE and self._refused(members)):
+            return ALONE, [], None
+        if shape.kind != STAGED:
+            return shape, [], None
+        letters = self.nodes.network.dead_letter is not None
+        staged = stages(
+            self.nodes,
+            places,
+            shape.tasks,
+            buckets=self._buckets,
+            weights=weights,
+            made={n.place: self._made(n, members[n.place]) for n in nodes},
+            riding=not letters,
+        )
+        for place in staged.split:
+            self.live[place].shards = shape.tasks
+        return shape, [], staged
+
+    def _made(self, node: Node, member: Member) -> float:
+        """How many rows a node is expected to give."""
+        if node.operator is None:
+            return 0.0
+        rows = self._count(node, member.low, member.high) or (member.high - member.low)
+        return rows * self.catalog.boxes[node.place].selectivity
+
+    def _holders(
+        self, members: dict[int, Member], shares: list[list[int]], staged: Stages | None
+    ) -> dict[tuple[int, int], Address]:
+        """The workers that have the states, by level and task: that of the largest state decides."""
+        found: dict[tuple[int, int], tuple[int, Address]] = {}
+
+        def note(level: int, task: int, place: int, shard: tuple[int, int]) -> None:
+            address = self.live[place].held.get((*shard, self._buckets))
+            size = sum(p.length for p in members[place].state if covers(p)[:2] == shard)
+            if address is not None and size >= found.get((level, task), (-1, ""))[0]:
+                found[level, task] = (size, address)
+
+        for place, member in members.items():
+            if not self.nodes.all[place].stateful:
+                continue
+            if staged is None:
+                tasks = [number for number, share in enumerate(shares) if place in share] or [0]
+                note(0, tasks[0], place, member.shards[0])
+            elif place in staged.split:
+                for task, shard in enumerate(member.shards):
+                    note(staged.level[place], task, place, shard)
+            else:
+                note(staged.level[place], staged.home[place], place, member.shards[0])
+        return {where: address for where, (_, address) in found.items()}
 
     def _refused(self, members: dict[int, Member]) -> bool:
         """Whether sources have refused rows of this step: only a task that reads can make letters of them."""

@@ -59,8 +59,8 @@ class OffsetSource:
         """When it is worth asking again."""
         return now + 0.02
 
-    def frame(self, session: Any, pieces: Sequence[Piece]) -> Any:
-        """A DataFrame of packed rows, if a connector of Spark's reads them."""
+    def frame(self, session: Any, pieces: Sequence[tuple[int, Piece]]) -> Any:
+        """A DataFrame of packed rows, if a connector of Spark's reads them; each piece with its slice."""
         raise NotImplementedError
 
     def explain(self, pieces: Sequence[Piece], error: Exception) -> HeadgateError | None:

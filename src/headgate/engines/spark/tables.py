@@ -15,11 +15,12 @@ import pyarrow.types as pt
 
 from headgate.checkpoint.offsets import Extent, Piece
 from headgate.connectors.table import TableSource
+from headgate.engines.spark.exchange import SCHEMA
 from headgate.engines.spark.messages import Packed
 from headgate.engines.spark.poller import PATIENCE, Watch
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.task import SCHEMA, row
+from headgate.engines.spark.task import packed_row
 from headgate.errors import HeadgateError, SourceError
 from headgate.graph.network import Source
 from headgate.graph.packet import Order, Packet
@@ -142,12 +143,12 @@ class Table(OffsetSource):
     def next_poll(self, now: float, clock: float) -> float:
         return now + 0.05
 
-    def frame(self, session: Any, pieces: Sequence[Piece]) -> Any:
+    def frame(self, session: Any, pieces: Sequence[tuple[int, Piece]]) -> Any:
         from pyspark.sql import functions as f
 
         column = self._column()
         frames = None
-        for piece in pieces:
+        for number, piece in pieces:
             low, high, count = json.loads(piece.unit.partition(":")[2])
             rows = self._rows().where(column <= self._literal(high))
             if low is not None:
@@ -155,7 +156,7 @@ class Table(OffsetSource):
             names = [f.col(quoted(name)) for name in self.origin.schema.names]
             # Rows of one value have no order of their own; all columns give them one that repeats.
             rows = rows.select(*names).coalesce(1).sortWithinPartitions(column, *names)
-            packed = rows.mapInArrow(_PackTable(self, piece, count), SCHEMA)
+            packed = rows.mapInArrow(_PackTable(self, number, piece, count), SCHEMA)
             frames = packed if frames is None else frames.union(packed)
         return frames
 
@@ -179,7 +180,8 @@ def quoted(name: str) -> str:
 class _PackTable:
     """Rows of a range of values, in order, as packets; of them those that the piece asks for."""
 
-    def __init__(self, table: Table, piece: Piece, count: int) -> None:
+    def __init__(self, table: Table, number: int, piece: Piece, count: int) -> None:
+        self.slice = number
         self.place, self.schema, self.piece, self.count = table.place, table.origin.schema, piece, count
         self.name, self.column = table.source.name, table.origin.follow_column
         self.named = table.origin.named
@@ -194,10 +196,10 @@ class _PackTable:
                 done = low - piece.first
                 own = serials + done if isinstance(serials, int) else serials[done : done + high - low]
                 order = Order(own, float(piece.arrival or 0.0), rows.num_rows)
-                yield row(Packed(0, self.place, Packet(rows, order)))
+                yield packed_row(Packed(self.slice, self.place, Packet(rows, order)))
             seen += batch.num_rows
         if seen != self.count:
-            yield row(Packed(0, self.place, error=self._changed(seen)))
+            yield packed_row(Packed(self.slice, self.place, error=self._changed(seen)))
 
     def _changed(self, seen: int) -> SourceError:
         return SourceError(

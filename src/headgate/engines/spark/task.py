@@ -1,8 +1,7 @@
-"""What runs in a Spark task: a slice of a step, through all its boxes, in one Arrow pass.
+"""What runs in a Spark task: the function of ``mapInArrow``, for every step of a slot and level the same.
 
 The task finds its work order by a name that stays the same from step to step, so the DataFrame that runs it
-is planned once and run many times.  What it says goes back as one row; what it writes carries the step and
-the attempt in its name and does not exist until a commit record says so.
+is planned once and run many times.
 """
 
 from __future__ import annotations
@@ -11,36 +10,19 @@ import gc
 import hashlib
 import os
 import pickle
-import time
-import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headgate.checkpoint import checks, private
-from headgate.checkpoint import state_store as states
-from headgate.checkpoint.graph import Feed, Node, Nodes
-from headgate.checkpoint.offsets import Piece
-from headgate.checkpoint.position import QueueFile
-from headgate.engines.spark import reading
-from headgate.engines.spark.messages import BoxCost, Framed, Member, OutputPart, Packed, TaskResult, WorkOrder
-from headgate.engines.spark.parts import staged_name, write_bytes, write_parquet
-from headgate.errors import HeadgateError, OperatorError, RunError
-from headgate.graph.drops import Recent
-from headgate.graph.packet import Order, Packet, empty_batch
-from headgate.graph.shards import merge, split
-from headgate.runtime import dead_letters as dead
-
-SCHEMA = "task int, payload binary"
-ROWS = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
-CUTS = 64
-"""Places at which a queue file can be divided."""
-SAMPLE = 512
-"""Tuples whose importance a task tells."""
-SERIAL, ARRIVAL = "__serial", "__arrival"
+from headgate.checkpoint import private
+from headgate.checkpoint.graph import Nodes
+from headgate.engines.spark import holders
+from headgate.engines.spark.exchange import row
+from headgate.engines.spark.messages import Framed, Packed, TaskResult, WorkOrder
+from headgate.engines.spark.stages import perform
+from headgate.errors import RunError
 
 _pipelines: dict[tuple[str, str], Nodes] = {}
 
@@ -51,32 +33,41 @@ def orders(root: str, slot: str) -> str:
 
 
 class StepTask:
-    """The function of ``mapInArrow``: the same object for every step of a slot."""
+    """A task of a level.  It works on rows that are addressed to this level, and passes the others on."""
 
-    def __init__(self, root: str, slot: str) -> None:
-        self.root = root
-        self.slot = slot
+    def __init__(self, root: str, slot: str, level: int = 0, framed: bool = False) -> None:
+        self.root, self.slot, self.level, self.framed = root, slot, level, framed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)
+        if self.level == 0 and not self.framed:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self.run(number, [])
+            return
+        mine: list[bytes] = []
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield row(self.run(number, {}))
+            tasks, levels, payloads = (column.to_pylist() for column in batch.columns)
+            for task, level, payload in zip(tasks, levels, payloads, strict=True):
+                if level == self.level:
+                    mine.append(payload)
+                else:
+                    yield row(task, level, payload)
+        yield from self.run(_task_number(), mine)
 
-    def run(self, number: int, packed: dict[int, Framed]) -> TaskResult:
-        """A slice of the step at hand; ``packed``: what connectors have read, by source."""
+    def run(self, number: int, payloads: list[bytes]) -> Iterator[pa.RecordBatch]:
         order = self.order()
-        if not order.shares:
-            return Pass(order, number, packed).run()
-        work = Pass(order, 0, packed, order.shares[number])
-        work.pieces = order.pieces[number]
-        work.unique = f"{work.unique}-{number}"
-        work.result.slice = number
-        work.repeated = {p for earlier in order.shares[:number] for p in earlier}
-        return work.run()
+        request = (self.level, self.framed, order, number, payloads)
+        wanted = order.holders.get((self.level, number))
+        own = holders.own_address(order.exchange, order.secret, _serve) if order.holders else None
+        found = None
+        if wanted is not None and wanted != own:
+            found = holders.ask(wanted, order.secret, request)
+        for task, level, payload in _serve(request) if found is None else found:
+            yield row(task, level, payload)
 
     def order(self) -> WorkOrder:
         """The step at hand."""
-        pa.set_cpu_count(1)
         private.require_private(self.root, "slots", f"slots/{self.slot}")
         try:
             order: WorkOrder = pickle.loads(Path(orders(self.root, self.slot)).read_bytes())
@@ -88,31 +79,53 @@ class StepTask:
         return order
 
 
-class FramedTask(StepTask):
-    """The same for a step with sources that connectors read: their packets come in, one task works."""
+def _serve(request: Any) -> list[holders.Row]:
+    """Do a task's work in this process, for this task or for another worker's."""
+    level, framed, order, number, payloads = request
+    packed: dict[int, Framed] = {}
+    if framed:
+        packed, payloads = _unpacked(payloads), []
+    nodes = pipeline(order.root, order.pipeline)
+    return holders.rows_of(
+        perform(
+            order,
+            nodes,
+            level,
+            number,
+            payloads,
+            packed,
+            lambda: holders.own_address(order.exchange, order.secret, _serve),
+        )
+    )
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packed: dict[int, Framed] = {}
-        for batch in batches:
-            for payload in batch.column("payload").to_pylist():
-                found: Packed = pickle.loads(payload)
-                packed.setdefault(found.source, Framed()).add(found)
-        for framed in packed.values():
-            framed.sort()
-        yield row(self.run(0, packed))
+
+def _unpacked(payloads: Sequence[bytes]) -> dict[int, Framed]:
+    """What connectors have read, by source."""
+    packed: dict[int, Framed] = {}
+    for payload in payloads:
+        found: Packed = pickle.loads(payload)
+        packed.setdefault(found.source, Framed()).add(found)
+    for framed in packed.values():
+        framed.sort()
+    return packed
+
+
+def _task_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+def packed_row(packed: Packed) -> pa.RecordBatch:
+    """What a connector has read, addressed to the slice that it belongs to."""
+    return row(packed.slice, 0, pickle.dumps(packed, protocol=5))
 
 
 def load_pipelines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Nothing but what calling it brings along: a Python worker that has imported all that steps need."""
     yield from (batch for batch in batches if batch.num_rows < 0)
-
-
-def row(thing: TaskResult | Packed) -> pa.RecordBatch:
-    """Anything of ours as a row of Spark's."""
-    payload = pickle.dumps(thing, protocol=5)
-    return pa.RecordBatch.from_arrays(
-        [pa.array([thing.slice], pa.int32()), pa.array([payload], pa.binary())], schema=ROWS
-    )
 
 
 def pipeline_name(data: bytes) -> str:
@@ -138,414 +151,10 @@ def pipeline(root: str, name: str) -> Nodes:
     return found
 
 
-class Pass:
-    """One slice of one step through its nodes, or through those of them in ``places``."""
-
-    def __init__(
-        self,
-        order: WorkOrder,
-        number: int,
-        packed: dict[int, Framed],
-        places: Collection[int] | None = None,
-    ) -> None:
-        self.order = order
-        self.packed = packed
-        self.nodes = pipeline(order.root, order.pipeline)
-        self.low, self.high = order.slices[number]
-        self.number = number
-        self.last = number == len(order.slices) - 1
-        # A second attempt of this task must not write over what the first one wrote.
-        self.unique = f"{order.name}-{number}-{uuid.uuid4().hex[:8]}"
-        self.result = TaskResult(number, order.attempt)
-        self.made: dict[Feed, list[Packet]] = {}
-        """What has been made in this step on every arrow."""
-        self.places = order.members if places is None else places
-        self.pieces = order.pieces[number]
-        self.arrived: dict[tuple[int, int], list[Packet]] = {}
-        """What other tasks have sent, by node and arrow."""
-        self.changed: dict[int, list[Any]] = {}
-        self.importance: dict[int, Recent] = {}
-        self.repeated: set[int] = set()
-        """Nodes that another task runs too, and answers for."""
-
-    def run(self) -> TaskResult:
-        begin = time.perf_counter()
-        self.read()
-        done = time.perf_counter()
-        for place in sorted(self.places):
-            self._node(self.nodes.all[place], self.order.members[place])
-        if not self.result.errors:
-            ran = time.perf_counter()
-            self._write_queues()
-            self.write_states()
-            self.result.seconds["write"] = time.perf_counter() - ran
-        for place in self.repeated:
-            self.result.costs.pop(place, None)
-            self.result.shed.pop(place, None)
-        self.weigh()
-        self.result.seconds["scan"] = done - begin
-        self.result.seconds["all"] = time.perf_counter() - begin
-        return self.result
-
-    def weigh(self) -> None:
-        """Say how important the tuples were."""
-        self.result.weighed = {place: recent.sample(SAMPLE) for place, recent in self.importance.items()}
-
-    def read(self) -> None:
-        order = self.order
-        for place, framed in self.packed.items():
-            self.made[Feed(True, place)] = framed.packets
-        for place, pieces in self.pieces.items():
-            if place in order.framed:
-                continue
-            schema, origin = self.nodes.sources[place]
-            found = reading.read(origin, schema, pieces, order.root, order.clock)
-            self.made[Feed(True, place)] = found.packets
-            if found.refused:
-                self.packed = {**self.packed, place: Framed(found.packets, found.refused)}
-            for piece, error in found.failed:
-                self._unread(Feed(True, place), piece, error)
-
-    def _unread(self, feed: Feed, piece: Piece, error: HeadgateError) -> None:
-        """Rows of a source cannot be read: the nodes that need them fail, and no others."""
-        first, last = piece.span()
-        for place, member in self.order.members.items():
-            if feed in self.nodes.all[place].feeds and member.low <= last and first < member.high:
-                self.result.errors[place] = error
-
-    # --- nodes --------------------------------------------------------------------------------------
-
-    def _node(self, node: Node, member: Member) -> None:
-        low, high = max(member.low, self.low), min(member.high, self.high)
-        end = member.end and self.last
-        if (low >= high and not end) or node.place in self.result.errors:
-            return
-        if any(not f.source and f.place in self.result.errors for f in node.feeds):
-            self.result.errors[node.place] = None  # it failed further up
-            return
-        try:
-            refused = self._refused(node, low, high)
-            arrows = [self.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
-            if node.operator is None:
-                self._deliver(node, arrows)
-            else:
-                self._call(node, member, arrows, end)
-            if refused:
-                feed = node.outputs[-1]
-                self.made[feed] = [Packet.merge([*refused, *self.made.get(feed, [])])]
-        except Exception as error:
-            self.result.errors[node.place] = located(node, error, low)
-
-    def _refused(self, node: Node, low: int, high: int) -> list[Packet]:
-        """Bad rows of the sources of a node, as letters; an error if they cannot leave it as such."""
-        refused = []
-        for feed in node.feeds:
-            framed = self.packed.get(feed.place) if feed.source else None
-            if framed is None:
-                continue
-            if framed.error is not None:
-                raise framed.error
-            bad = [letter for letter in framed.bad if low <= letter.serial < high]
-            if bad and not (self.order.letters and node.outputs):
-                raise dead.refusal(self.nodes.source_names[feed.place], bad[0].reason)
-            if bad:
-                refused.append(dead.as_packet(self.nodes.source_names[feed.place], node.queries, bad))
-        return refused
-
-    def arrow(self, node: Node, member: Member, arrow: int, low: int, high: int) -> list[Packet]:
-        """What an arrow brings between two serials: committed files first, then this step's."""
-        packets = [
-            packet
-            for name, check in member.queues.get(arrow, ())
-            for packet in read_queue(self.order.root, name, check, self._schema(node, arrow))
-        ]
-        packets += self.arrived.get((node.place, arrow), [])
-        return self._kept(node, arrow, self._within(node, arrow, packets, low, high))
-
-    def _within(self, node: Node, arrow: int, packets: list[Packet], low: int, high: int) -> list[Packet]:
-        feed = node.feeds[arrow]
-        made = self.made.get(feed, [])
-        maker = None if feed.source else self.order.members.get(feed.place)
-        if (
-            not packets
-            and maker is not None
-            and max(maker.low, self.low) >= low
-            and min(maker.high, self.high) <= high
-        ):
-            return made  # all of it, without a look at the serials
-        return [part for packet in packets + made if len(part := between(packet, low, high))]
-
-    def _kept(self, node: Node, arrow: int, packets: list[Packet]) -> list[Packet]:
-        """What load shedding leaves of an arrow's packets."""
-        drop, dropper = self.order.drops.get(node.place), node.dropper
-        weighed = node.place in self.order.weighed
-        if dropper is None or not packets or (drop is None and not weighed):
-            return packets
-        port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
-        kept: list[Packet] = []
-        for packet in packets:
-            values = None
-            if weighed and dropper.importance is not None:
-                values = dropper.importance.of(packet.batch, port)
-                self.importance.setdefault(node.place, Recent()).add(values)
-            kept.append(packet if drop is None else dropper.keep(packet, drop, values))
-        if drop is not None:
-            gone = self.result.shed.setdefault(node.place, {})
-            gone[drop.reason] = gone.get(drop.reason, 0) + sum(map(len, packets)) - sum(map(len, kept))
-        return [packet for packet in kept if len(packet)]
-
-    def _schema(self, node: Node, arrow: int) -> pa.Schema:
-        port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
-        return node.schemas[port]
-
-    def _call(self, node: Node, member: Member, arrows: list[list[Packet]], end: bool) -> None:
-        operator = node.operator
-        assert operator is not None
-        rounds = rounds_of(node, arrows, self.order.packet_rows)
-        results: list[list[Packet]] = [[] for _ in operator.outputs]
-        if rounds or end:
-            held = self.states(node, member, member.shards) if node.stateful else [None]
-            late = sum(getattr(state, "late", 0) for state in held)
-            cost = BoxCost()
-            begin = time.perf_counter()
-            for packets in rounds:
-                found = self._process(node, member, packets, held)
-                for made, packet in zip(results, found, strict=True):
-                    if len(packet):
-                        made.append(packet)
-                cost.calls += 1
-            if end:
-                last = Packet(empty_batch(operator.inputs[0]), Order(member.high - 1, time.time(), 1))
-                closed = [operator.finish(state, last) for state in held]
-                for made, packet in zip(results, merge(operator, closed), strict=False):
-                    if len(packet):
-                        made.append(packet)
-            cost.seconds = time.perf_counter() - begin
-            cost.tuples_in = sum(len(packet) for packets in rounds for packet in packets)
-            cost.tuples_out = sum(map(len, results[0])) if results else 0
-            cost.late = sum(getattr(state, "late", 0) for state in held) - late
-            self.result.costs[node.place] = cost
-            if node.stateful:
-                self.changed[node.place] = held
-        for output, packets in enumerate(results):
-            self.made[Feed(False, node.place, output)] = packets
-
-    def _process(self, node: Node, member: Member, packets: list[Packet], held: list[Any]) -> list[Packet]:
-        """A call; of a box whose state is in shards, one call for each."""
-        operator = node.operator
-        assert operator is not None
-        if len(held) == 1:
-            return self.process(node, packets, held[0])
-        parts = split(operator, packets, member.shards, member.buckets)
-        return merge(operator, [self.process(node, p, s) for p, s in zip(parts, held, strict=True)])
-
-    def process(self, node: Node, packets: list[Packet], state: Any) -> list[Packet]:
-        """A call of an operator, with bad rows taken out if somebody wants them."""
-        operator = node.operator
-        assert operator is not None
-        if not self.order.letters:
-            return operator.process(packets, state)
-        found, bad = dead.process(operator, packets, state)
-        if bad:
-            feed = node.outputs[-1]
-            letters = dead.as_packet(node.name, node.queries, bad)
-            self.made[feed] = [Packet.merge([*self.made.get(feed, []), letters])]
-        return found
-
-    def states(self, node: Node, member: Member, shards: Sequence[tuple[int, int]]) -> list[Any]:
-        """The state of some shards of a node, taken out of the cache."""
-        begin = time.perf_counter()
-        assert node.operator is not None
-        held = []
-        for shard in shards:
-            covered = (*shard, member.buckets)
-            state = states.take(self.order.root, node.key, node.operator, member.state, covered)
-            if hasattr(state, "idle"):
-                state.ended = dict(member.ended)
-                state.idle = set(member.idle)
-            held.append(state)
-        seconds = self.result.seconds
-        seconds["state"] = seconds.get("state", 0.0) + time.perf_counter() - begin
-        return held
-
-    # --- what leaves --------------------------------------------------------------------------------
-
-    def _deliver(self, node: Node, arrows: list[list[Packet]]) -> None:
-        packets = [packet for packets in rounds_of(node, arrows, 1 << 30) for packet in packets]
-        delivery = self.order.deliveries.get(node.place)
-        if not packets or delivery is None:
-            return
-        packet = Packet.concat(packets)
-        arrivals = packet.order.arrivals
-        if not isinstance(arrivals, float) and bool((arrivals == arrivals[0]).all()):
-            arrivals = float(arrivals[0])
-        part = OutputPart(len(packet), arrivals=arrivals, first=packet.order.first_serial)
-        if delivery.kind == "parquet":
-            part.file = staged_name(delivery.folder, delivery.tag, self.unique)
-            write_parquet(part.file, pa.Table.from_batches([packet.batch]), self.order.durable)
-        elif delivery.kind == "staged":
-            # Should the sink refuse it, it is the queue before it already.
-            name = f"queues/{self.unique}-{node.place}-staged.arrow"
-            part.file = os.path.join(self.order.root, name)
-            part.queue = write_queue(name, part.file, packet, self.order.durable)
-        else:
-            part.payload = bytes(_stream(packet.batch))
-            part.serials = packet.order.serials
-        if delivery.keep:
-            part.kept = staged_name(delivery.keep, "", self.unique)
-            kept = pa.Table.from_batches([packet.batch])
-            write_parquet(part.kept, kept, self.order.durable, private=True)
-        self.result.outputs[node.place] = part
-
-    def _write_queues(self) -> None:
-        """What the step made for nodes that did not take it in this step."""
-        for place in {feed.place for feed in self.made if not feed.source} - self.repeated:
-            maker = self.order.members[place]
-            for feed in self.nodes.all[place].outputs:
-                packets = self.made.get(feed, [])
-                for target, arrow in self.nodes.targets.get(feed, ()) if packets else ():
-                    member = self.order.members.get(target.place)
-                    rest = packets
-                    if member is not None and member.high >= maker.high:
-                        continue
-                    if member is not None:
-                        rest = [p for packet in packets if len(p := between(packet, member.high, 1 << 62))]
-                    if rest:
-                        self._queue(target, arrow, Packet.concat(rest))
-
-    def _queue(self, target: Node, arrow: int, packet: Packet) -> None:
-        name = f"queues/{self.unique}-{target.place}-{arrow}.arrow"
-        path = os.path.join(self.order.root, name)
-        file = write_queue(name, path, packet, self.order.durable)
-        self.result.queued[target.place, arrow] = file
-
-    def write_states(self) -> None:
-        if not self.changed:
-            return
-        version = f"{self.order.name}-{self.unique[-8:]}"
-        file = states.StateFile(f"states/{self.unique}.arrow")
-        for place, held in self.changed.items():
-            member = self.order.members[place]
-            parts = [
-                file.add(state, member.full, version, (*shard, member.buckets))
-                for shard, state in zip(self.shards(member), held, strict=True)
-            ]
-            self.result.states[place] = parts
-        if file.parts:
-            write_bytes(os.path.join(self.order.root, file.name), file.parts, self.order.durable)
-        for place, held in self.changed.items():
-            member, key = self.order.members[place], self.nodes.all[place].key
-            for shard, state in zip(self.shards(member), held, strict=True):
-                states.put(self.order.root, key, (*shard, member.buckets), version, state)
-
-    def shards(self, member: Member) -> Sequence[tuple[int, int]]:
-        """The shards of a node that this task holds."""
-        return member.shards
-
-
-def between(packet: Packet, low: int, high: int) -> Packet:
-    """The rows with serials from ``low`` up to ``high``."""
-    order = packet.order
-    if not order.length or (order.first_serial >= low and order.last_serial < high):
-        return packet
-    start, end = order.span(low, high)
-    return packet.slice(start, end - start)
-
-
-def rounds_of(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:
-    """Calls of a node: packets of one arrow one by one, those of several put together by serial."""
-    if len(arrows) == 1:
-        return [[part] for packet in arrows[0] for part in _pieces(packet, rows)]
-    ports = []
-    for port, schema in zip(node.ports, node.schemas, strict=True):
-        found = [Packet.concat(arrows[a]) for a in port if arrows[a]]
-        ports.append(Packet.merge(found) if found else Packet.empty(schema))
-    if len(ports) == 1:
-        return [[part] for part in _pieces(ports[0], rows)]
-    return [ports] if any(len(packet) for packet in ports) else []
-
-
-def _pieces(packet: Packet, rows: int) -> list[Packet]:
-    if len(packet) <= rows:
-        return [packet] if len(packet) else []
-    return [packet.slice(at, min(rows, len(packet) - at)) for at in range(0, len(packet), rows)]
-
-
-# --- files ------------------------------------------------------------------------------------------------
-
-
-def _stream(batch: pa.RecordBatch) -> memoryview:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return memoryview(sink.getvalue())
-
-
-def write_queue(name: str, path: str, packet: Packet, durable: bool) -> QueueFile:
-    """Rows that wait before a node, with their order."""
-    serials = packet.order.serials
-    columns = [*packet.batch.columns, pa.array(serials), pa.array(packet.order.arrival_array())]
-    schema = packet.schema.append(pa.field(SERIAL, pa.int64())).append(pa.field(ARRIVAL, pa.float64()))
-    data = _stream(pa.RecordBatch.from_arrays(columns, schema=schema))
-    write_bytes(path, [data], durable)
-    # It can be divided only between serials.
-    starts = np.flatnonzero(np.diff(serials, prepend=serials[0] - 1))
-    chosen = starts[np.unique(np.linspace(0, len(starts) - 1, min(CUTS, len(starts))).astype(np.int64))]
-    cuts = [(int(serials[row]), int(row)) for row in chosen]
-    arrival = float(packet.order.arrival_array().mean())
-    check = checks.checksum(data)
-    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival, check)
-
-
-def read_queue(root: str, name: str, check: int | None, schema: pa.Schema) -> Iterator[Packet]:
-    """The rows of a queue file, with their order."""
-    for batch in pa.ipc.open_stream(checks.opened(os.path.join(root, name), "queue", check)):
-        serials = batch.column(SERIAL).to_numpy()
-        arrivals = batch.column(ARRIVAL).to_numpy()
-        rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
-        yield Packet(rows, Order(serials, arrivals, batch.num_rows))
-
-
-def located(node: Node, error: Exception, serial: int) -> HeadgateError:
-    """The error with the box that failed, unless it says so itself; it must survive pickling."""
-    if isinstance(error, HeadgateError):
-        located: HeadgateError = error
-    elif node.operator is None:
-        located = RunError(f"Query '{node.name}': its results could not be written: {error}")
-    else:
-        located = OperatorError(
-            f"Box '{node.name}' ({node.operator.label}) failed on tuples from serial {serial} on: "
-            f"{type(error).__name__}: {error}"
-        )
-    try:
-        pickle.loads(pickle.dumps(located))
-    except Exception:
-        return OperatorError(str(located))
-    return located
-
-
 def collect(rows: Sequence[bytes]) -> list[TaskResult]:
-    """What the tasks said, by slice; of two attempts at one slice, the first that answered."""
+    """What the tasks answered, by slice; of two attempts at one slice, the first that answered."""
     results: dict[int, TaskResult] = {}
     for payload in rows:
         result: TaskResult = pickle.loads(payload)
         results.setdefault(result.slice, result)
     return [results[number] for number in sorted(results)]
-
-
-def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> list[dict[str, Any]]:
-    """Rows that a sink refused, as queue files before it."""
-    packets = []
-    staged = [_data(part.queue) for part in parts if part.queue is not None]
-    if staged:
-        return staged
-    for part in parts:
-        for batch in pa.ipc.open_stream(part.payload):
-            packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
-    name = f"queues/{order.name}-{place}-held.arrow"
-    file = write_queue(name, os.path.join(order.root, name), Packet.concat(packets), order.durable)
-    return [_data(file)]
-
-
-def _data(file: QueueFile) -> dict[str, Any]:
-    return {field: getattr(file, field) for field in file.__slots__}

@@ -1,0 +1,67 @@
+"""Rows that wait before a node between steps: files of the checkpoint that a commit record names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.checkpoint import checks
+from headgate.checkpoint.position import QueueFile
+from headgate.engines.spark.messages import OutputPart, WorkOrder
+from headgate.engines.spark.parts import write_bytes
+from headgate.graph.packet import Order, Packet
+
+CUTS = 64
+"""Places at which a queue file can be divided."""
+SERIAL, ARRIVAL = "__serial", "__arrival"
+
+
+def stream(batch: pa.RecordBatch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def write_queue(name: str, path: str, packet: Packet, durable: bool) -> QueueFile:
+    """Rows that wait before a node, with their order."""
+    serials = packet.order.serials
+    columns = [*packet.batch.columns, pa.array(serials), pa.array(packet.order.arrival_array())]
+    schema = packet.schema.append(pa.field(SERIAL, pa.int64())).append(pa.field(ARRIVAL, pa.float64()))
+    data = stream(pa.RecordBatch.from_arrays(columns, schema=schema))
+    write_bytes(path, [data], durable)
+    # It can be divided only between serials.
+    starts = np.flatnonzero(np.diff(serials, prepend=serials[0] - 1))
+    chosen = starts[np.unique(np.linspace(0, len(starts) - 1, min(CUTS, len(starts))).astype(np.int64))]
+    cuts = [(int(serials[row]), int(row)) for row in chosen]
+    arrival = float(packet.order.arrival_array().mean())
+    check = checks.checksum(data)
+    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival, check)
+
+
+def read_queue(root: str, name: str, check: int | None, schema: pa.Schema) -> Iterator[Packet]:
+    """The rows of a queue file, with their order."""
+    for batch in pa.ipc.open_stream(checks.opened(os.path.join(root, name), "queue", check)):
+        serials = batch.column(SERIAL).to_numpy()
+        arrivals = batch.column(ARRIVAL).to_numpy()
+        rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
+        yield Packet(rows, Order(serials, arrivals, batch.num_rows))
+
+
+def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> list[dict[str, Any]]:
+    """Rows that a sink refused, as queue files before it."""
+    packets = []
+    staged = [asdict(part.queue) for part in parts if part.queue is not None]
+    if staged:
+        return staged
+    for part in parts:
+        for batch in pa.ipc.open_stream(part.payload):
+            packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
+    name = f"queues/{order.name}-{place}-held.arrow"
+    file = write_queue(name, os.path.join(order.root, name), Packet.concat(packets), order.durable)
+    return [asdict(file)]

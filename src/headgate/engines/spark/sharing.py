@@ -1,0 +1,100 @@
+"""What sharing a step out has been measured to cost, and which way of sharing out pays.
+
+A step takes a fixed time (starting its job and its levels) and a time for each second of box work in it (the
+boxes themselves on so many tasks, reading, writing, and the exchange of packets).  Both are learned from the
+steps as they run, for each shape separately, so a cluster whose shuffle is slow, or a machine with fewer real
+cores than it offers, falls back to fewer tasks by itself.  A shape that was not used for a while looks a
+little cheaper with every step, so it is tried again when conditions may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ONE, SLICED, SHARES, STAGED = "one", "sliced", "shares", "staged"
+"""One task; slices of the source; whole queries; slices, shards and merges that exchange packets."""
+LAUNCH = 0.05
+"""Seconds that a step takes beside its tasks, before any was measured."""
+_LEVELS = {ONE: 0.0, SLICED: 0.005, SHARES: 0.01, STAGED: 0.06}
+"""A guess of the further seconds of each shape: levels that follow each other."""
+_EXTRA = {ONE: 0.0, SLICED: 0.02, SHARES: 0.1, STAGED: 0.2}
+"""A guess of what sharing out adds to each second of work."""
+_WEIGHT = 0.3
+"""Of the newest step in what is known."""
+_FADE = 0.99
+_LEAST_WORK = 0.002
+"""Seconds of work below which a step says nothing about the time per second of work."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    kind: str
+    tasks: int
+
+
+ALONE = Shape(ONE, 1)
+
+
+@dataclass
+class _Known:
+    fixed: float
+    per_work: float
+
+
+class Sharing:
+    """Predicts how long a step of a shape takes."""
+
+    def __init__(self, cores: int) -> None:
+        self._known: dict[Shape, _Known] = {}
+        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
+        """How many tasks are tried: powers of two, and all cores."""
+
+    def seconds(self, shape: Shape, work: float) -> float:
+        """How long a step with so many seconds of box work is expected to take."""
+        known = self._of(shape)
+        return known.fixed + known.per_work * work
+
+    def room(self, shape: Shape, seconds: float) -> float:
+        """The box work that fits into a step of that length, beside its fixed time."""
+        return seconds / self._of(shape).per_work
+
+    def best(self, shapes: Sequence[Shape], work: float, limit: float) -> Shape:
+        """The shape that gets most work done per second, if a step may take ``limit`` seconds."""
+
+        def rate(shape: Shape) -> float:
+            done = min(work, self.room(shape, limit))
+            return done / self.seconds(shape, done)
+
+        if work <= 0.0:
+            return shapes[0]
+        chosen = max(shapes, key=rate)
+        for shape, known in self._known.items():
+            if shape != chosen and shape.kind != ONE:
+                known.per_work *= _FADE
+        return chosen
+
+    def learn(self, shape: Shape, work: float, tasks: float, wall: float) -> None:
+        """A step of ``work`` took ``wall`` seconds, ``tasks`` of them in the longest tasks of its levels."""
+        known = self._of(shape)
+        fresh = shape not in self._known
+        known.fixed += (1.0 if fresh else _WEIGHT) * (max(wall - tasks, 0.001) - known.fixed)
+        if work >= _LEAST_WORK:
+            known.per_work += (1.0 if fresh else _WEIGHT) * (max(tasks / work, 1e-3) - known.per_work)
+        if not fresh or work >= _LEAST_WORK:
+            self._known[shape] = known
+
+    def describe(self) -> dict[str, tuple[float, float]]:
+        """What is known of each shape: fixed seconds, and seconds per second of box work."""
+        return {
+            f"{shape.kind} {shape.tasks}": (known.fixed, known.per_work)
+            for shape, known in sorted(self._known.items(), key=lambda pair: str(pair[0]))
+        }
+
+    def _of(self, shape: Shape) -> _Known:
+        known = self._known.get(shape)
+        if known is not None:
+            return known
+        one = self._known.get(ALONE, _Known(LAUNCH, 1.0))
+        share = 1.0 / shape.tasks + _EXTRA[shape.kind]
+        return _Known(one.fixed + _LEVELS[shape.kind], one.per_work * min(share, 1.0))
