@@ -191,6 +191,11 @@ class Catalog:
         self.is_ready.append(False)
 
     @property
+    def in_steps(self) -> bool:
+        """Whether starting a plan costs something by itself, so that a plan must be worth it."""
+        return self.plan_overhead > 0
+
+    @property
     def ready(self) -> list[int]:
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         if self._turned:
@@ -292,10 +297,6 @@ class Catalog:
             behind = sum([self.through(down, known) for down in box.downstream])
             found = known[place] = box.cost + box.selectivity * behind
         return found
-
-    def waiting_work(self, place: int, known: dict[int, float]) -> float:
-        """Seconds that what waits at a box takes, with all that it causes downstream."""
-        return self.boxes[place].queue.tuples * self.through(place, known)
 
     def least_latencies(self) -> dict[str, float]:
         """By query, the seconds that a tuple takes to its output if it waits nowhere, on the longest way."""

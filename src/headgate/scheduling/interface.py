@@ -129,6 +129,8 @@ class Policy:
     """What the report should tell people about the policy itself, each problem once."""
     settings: frozenset[str] = frozenset()
     """What can be set while it runs: ``"period"``, in seconds, and ``"batch"``, a train."""
+    train: Train | None = None
+    """The train of its calls, if it has the same rule for all and lets others set it (``tuned``)."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""

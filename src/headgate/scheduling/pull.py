@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Event, Idle
-from headgate.scheduling.interface import Decision, Plan, Policy, Run, Wake
+from headgate.scheduling.interface import Decision, Run, Wake
+from headgate.scheduling.steps import Chooser
 from headgate.scheduling.trains import Train
 
 
-class Pull(Policy):
+class Pull(Chooser):
     """Base of policies that choose when a worker asks."""
 
-    catalog: Catalog
     random: random.Random
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
@@ -38,14 +38,10 @@ class Pull(Policy):
         self.train = value
         return ()
 
-    def choose(self, worker: int, now: float) -> Plan | None:
-        """The plan for an idle worker; None leaves it parked until something changes."""
-        raise NotImplementedError
-
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Idle):
             self._parked.pop(event.worker, None)
-            plan = self.choose(event.worker, event.time)
+            plan = self.next_plan(event.worker, event.time)
             if plan is None:
                 self._parked[event.worker] = None
                 return ()

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from headgate.machine.topology import Topology, flat
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started, Timer
-from headgate.scheduling.interface import Call, Decision, Plan, Policy, Run, Wake
+from headgate.scheduling.interface import Call, Decision, Plan, Run, Wake
 from headgate.scheduling.parking import Parking
+from headgate.scheduling.steps import Chooser, Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 
@@ -83,17 +84,16 @@ class RequestQueue:
         return (self._tasks[request] for request in self._requests if self._tasks[request])
 
 
-class TaskPolicy(Policy):
+class TaskPolicy(Chooser):
     """Base of policies with queues of tasks: when tasks are born, given to workers, and become needless.
 
-    A call takes a packet, so that what it sends is still in the cache when the next box works on it.  Where
-    starting a plan costs something by itself, a plan takes the next tasks along, in the order of the rules,
-    each with the tasks that its results are going to make, until it has as much work as it costs to start.
+    A call takes a packet, so that what it sends is still in the cache when the next box works on it.  A step
+    takes the next tasks along, in the order of the rules, until it is full, each with its whole queue and the
+    tasks that its results are going to make.
     """
 
     one_lane = True
     assigns = True
-    catalog: Catalog
     rules: Sequence[Rule]
     """How a task is found for a worker: the first rule that has one decides.  Set by ``begin``."""
 
@@ -217,29 +217,29 @@ class TaskPolicy(Policy):
         for box in left:
             self._check(box, worker)
         self.asks(worker)
-        plan = self._plan(worker)
+        plan = self.next_plan(worker, now)
         return (Run(worker, plan),) if plan else self.sleeps(worker, now)
 
-    def _plan(self, worker: int) -> Plan:
-        task = self.find(worker)
-        if task is None:
-            return ()
-        self._give(task, worker)
-        if not self.catalog.plan_overhead:
-            return (Call(task.box, self.train()),)
-        calls: dict[int, Call] = {}
-        known: dict[int, float] = {}
-        work = 0.0
-        while task is not None:
-            work += self.catalog.waiting_work(task.box, known)
-            calls[task.box] = Call(task.box, WHOLE_QUEUE)
-            self._follow(task.box, worker, calls)
-            task = self.find(worker) if work < self.catalog.plan_overhead else None
-            if task is not None:
-                self._give(task, worker)
-        return tuple(calls.values())
+    def choose(self, worker: int, now: float) -> Plan | None:
+        task = self._next(worker)
+        return None if task is None else (Call(task.box, self._packet()),)
 
-    def _follow(self, box: int, worker: int, calls: dict[int, Call]) -> None:
+    def step(self, worker: int, now: float) -> Plan | None:
+        step = Step(self.catalog)
+        while not step.full and (task := self._next(worker)) is not None:
+            step.work(task.box)
+            step.add([Call(task.box, WHOLE_QUEUE)])
+            self._follow(task.box, worker, step)
+        return step.plan or None
+
+    def _next(self, worker: int) -> WaitingTask | None:
+        """Give a worker its next task."""
+        task = self.find(worker)
+        if task is not None:
+            self._give(task, worker)
+        return task
+
+    def _follow(self, box: int, worker: int, step: Step) -> None:
         """Take along the boxes that a box's results reach: their tasks would be the worker's next ones."""
         for down in self.catalog.downstream(box):
             if self.inside[down] is not None or self.catalog.boxes[down].running:
@@ -249,7 +249,7 @@ class TaskPolicy(Policy):
                 self._drop(task)
             self.inside[down] = worker
             self._given[worker][down] = None
-            calls[down] = Call(down, WHOLE_QUEUE)
+            step.add([Call(down, WHOLE_QUEUE)])
 
     def _give(self, task: WaitingTask, worker: int) -> None:
         self.waiting[task.box] = None
@@ -265,8 +265,7 @@ class TaskPolicy(Policy):
                 return task
         return None
 
-    def train(self) -> Train:
-        """A packet."""
+    def _packet(self) -> Train:
         rows = self.catalog.packet_rows
         if not rows:
             return WHOLE_QUEUE
