@@ -72,7 +72,7 @@ class Pipeline:
         importance: str | None = None,
         query_class: int = 0,
     ) -> None:
-        """Let a query leave."""
+        """Add the output of a query."""
         if not isinstance(name, str) or not name:
             raise PipelineError(
                 "to(…): give the query a name, e.g. stream.to('abandoned', hg.to_parquet('out'))."

@@ -132,7 +132,7 @@ class Core:
         return self._taken()
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
-        """Take in what happened; what there is to do about it, in order."""
+        """Take in what happened.  Returns what the engine must do about it, in order."""
         self._handlers[type(stimulus)](stimulus, now)
         return self._taken()
 
@@ -144,7 +144,7 @@ class Core:
     # --- workers ------------------------------------------------------------------------------------
 
     def _free(self, stimulus: Free, now: float) -> None:
-        """The next call of the worker's plan that can run; if there is none, a new plan, or it parks."""
+        """Give the worker the next call of its plan that can run; if there is none, a new plan or Park."""
         worker, plans = stimulus.worker, self.driver.plans
         plan = plans.pop(worker, ())
         for place, call in enumerate(plan):

@@ -1,7 +1,7 @@
 """Dead letters: rows on which an operator raises are taken out and the others go on.
 
-``process`` is ``operator.process`` that gives such rows back instead of raising; every engine calls it where
-the user asked for dead letters, and nobody calls it otherwise.  What counts as a bad row:
+``process`` is ``operator.process`` that gives such rows back instead of raising; every engine calls it if
+the user asked for dead letters, and never otherwise.  What counts as a bad row:
 
 - an expression's row that raises ``BadRow``.  No operator has changed its state by then (a key it has not met
   may have got a slot, which holds nothing), so what is before and after the row is processed in its place;
@@ -39,7 +39,7 @@ from headgate.graph.time import beyond, ticks_of, too_far
 
 
 class Letter(NamedTuple):
-    """A row that was taken out: of which tuple, when that arrived, why, and the row itself as JSON."""
+    """A row that was taken out: the serial and arrival of its tuple, why, and the row itself as JSON."""
 
     serial: int
     arrival: float

@@ -86,6 +86,6 @@ class Deliver(Instruction):
 
 @dataclass(slots=True)
 class CloseSink(Instruction):
-    """A query was removed: close its sink once no one hands anything to it."""
+    """A query was removed: close its sink once no thread hands results to it."""
 
     output: LiveOutput

@@ -1,4 +1,4 @@
-"""The network with its queues: who feeds whom, how packets travel, and how far every arrow has come."""
+"""The network with its queues: what feeds what, how packets travel, and how far every arrow has come."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import QueueState
 from headgate.scheduling.states import Task
 
-NOBODY: frozenset[int] = frozenset()
+NONE: frozenset[int] = frozenset()
 RING = 32
 RING_OF_LANE = 4
 """Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
@@ -31,7 +31,7 @@ class Observer(Protocol):
         """So many rows of a packet now wait before a box."""
 
     def sent(self, unit: Unit) -> None:
-        """All of a unit's results are where they go."""
+        """All results of a unit have been queued."""
 
 
 class LiveNetwork:
@@ -70,7 +70,7 @@ class LiveNetwork:
     def extend(
         self, network: Network, outputs: Sequence[Output], lanes: int
     ) -> tuple[list[LiveBox], list[LiveOutput]]:
-        """A network that has more boxes than this, and these outputs more: what is new."""
+        """Add the boxes that ``network`` has in addition, and these outputs; returns the new ones."""
         self.network = network
         first = len(self.boxes)
         boxes = [self._box(first + i, box, lanes) for i, box in enumerate(network.boxes[first:])]
@@ -188,7 +188,7 @@ class LiveNetwork:
         return room
 
     def send_downstream(self, unit: Unit) -> None:
-        """Pass on what came of a unit.
+        """Pass on the results of a unit.
 
         Units of a box come here one at a time, in the order of their tickets, while others are at work: what
         is done here must hold without the scheduler's lock.
@@ -216,7 +216,7 @@ class LiveNetwork:
     def put(
         self, target: LiveBox | LiveOutput, arrow: int, packet: Packet, times: Times | None = None
     ) -> None:
-        """Queue a packet, unless nobody wants it any more."""
+        """Queue a packet, unless its target has stopped."""
         if target.failed if isinstance(target, LiveOutput) else target.removed:
             return
         if not len(packet):
@@ -237,14 +237,14 @@ class LiveNetwork:
             self.memory.queued(target, arrow, whole, len(packet))
 
     def has_place(self, live: LiveBox) -> bool:
-        """Whether a unit more would find its place among those that wait for earlier ones to leave."""
+        """Whether the ring has a place for one more unit that waits for earlier ones to leave."""
         return live.next_ticket - live.reorder.next < self.ring
 
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
         inbox = live.inbox
-        full = NOBODY
+        full = NONE
         if inbox.rows >= inbox.capacity:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
         queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
@@ -276,7 +276,7 @@ class LiveNetwork:
             bound = min(bound, queued)
         for work in live.open_work.values():
             bound = min(bound, work.first_serial)
-        if bound == NEVER:  # only what it closes at the end can still come, and that has the last serial
+        if bound == NEVER:  # it can still close what is open, and those results have the last serial
             bound = self.admitted
         known[live.place] = bound
         return bound

@@ -1,8 +1,7 @@
-"""A policy at work: events in, and what it decides carried out or passed to the engine as instructions."""
+"""Tells the policy of events, and carries its decisions out or passes them to the engine."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -38,7 +37,7 @@ class Scheduled(Protocol):
         ...
 
     def make_lanes(self, workers: int) -> None:
-        """So many workers may be inside a box that holds any number."""
+        """Give stateless boxes this many lanes."""
 
     def open_gates(self) -> None:
         """Stop dropping tuples."""
@@ -82,9 +81,6 @@ class PolicyDriver:
         """What went wrong with policies that are no longer in force."""
         self._before: Policy | None = None
         """The policy before this one, until this one has made a first plan."""
-        self._events: deque[Event] = deque()
-        """Events that a decision causes wait here until the event that led to it has been dealt with."""
-        self._busy = False
 
     def start(self, workers: int, requested: int) -> None:
         """Let the policy begin."""
@@ -96,18 +92,9 @@ class PolicyDriver:
     # --- events and decisions -----------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Let the catalog and the policy know, and carry out what the policy decides."""
-        self._events.append(event)
-        if self._busy:
-            return
-        self._busy = True
+        """Tell the catalog and the policy of an event, and carry out what the policy decides."""
         begin = self._timer()
-        try:
-            while self._events:
-                self._handle(self._events.popleft())
-        finally:
-            self._busy = False
-            self._events.clear()
+        self._handle(event)
         self.overhead.scheduler += self._timer() - begin
 
     def _handle(self, event: Event) -> None:
@@ -117,7 +104,8 @@ class PolicyDriver:
         except Exception as error:
             if self._before is None:
                 raise
-            decisions = self._fall_back(error, event)
+            self._fall_back(error, event)
+            return
         if self._before is not None and isinstance(event, Idle) and decisions:
             self._before = None
         for decision in decisions:
@@ -192,14 +180,18 @@ class PolicyDriver:
             decisions = self._begin(policy, wanted, now)
         except Exception as error:
             self._scheduled.make_lanes(workers_before)
-            if policy is before:  # it has been touched
+            if policy is before:  # its own start has changed it
                 self._install(before, self._begin(before, workers_before, now), workers_before, now)
+                for task in self._scheduled.tasks(now):
+                    self.tell(task)
             raise _cannot(policy, error) from error
         if policy is not before:
             self.problems += before.problems
             self._before = before
         self.requested = requested
         self._install(policy, decisions, wanted, now)
+        for task in self._scheduled.tasks(now):
+            self.tell(task)
         if self.policy is not policy:
             raise PipelineError(self.problems.pop())
 
@@ -219,10 +211,8 @@ class PolicyDriver:
         self._out.append(NewTerm(workers))
         for decision in decisions:
             self._carry_out(decision)
-        for task in self._scheduled.tasks(now):
-            self.tell(task)
 
-    def _fall_back(self, error: Exception, event: Event) -> Sequence[Decision]:
+    def _fall_back(self, error: Exception, event: Event) -> None:
         """The policy that took over could not decide: the one before goes on, and it decides."""
         failed, before = self.policy, self._before
         assert before is not None
@@ -232,12 +222,16 @@ class PolicyDriver:
         self._scheduled.make_lanes(workers)
         self._install(before, self._begin(before, workers, event.time), workers, event.time)
         worker = getattr(event, "worker", None)
-        return before.handle(event) if not isinstance(worker, int) or worker < workers else ()
+        if not isinstance(worker, int) or worker < workers:
+            for decision in before.handle(event):
+                self._carry_out(decision)
+        for task in self._scheduled.tasks(event.time):
+            self._handle(task)
 
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
-        """Another policy, settings of it, another number of workers: whatever is given."""
+        """Make a change: another policy, its settings, another number of workers."""
         chosen, workers = change.chosen, change.workers or self.requested
-        if change.add:  # whatever follows, the policy that is in force knows its boxes
+        if change.add:  # first, so that the policy in force knows the new boxes if the rest fails
             self.take_over(self.policy, self.requested, now)
         if chosen is not None:
             for name, value in change.settings.items():
@@ -268,7 +262,7 @@ class PolicyDriver:
 
 
 class _Apart:
-    """Counts a block of work as the feeder's, what the policy decides in it included."""
+    """Counts a block of work as the feeder's, including what the policy decides in it."""
 
     def __init__(self, overhead: Overhead, timer: Callable[[], float]) -> None:
         self._overhead, self._timer = overhead, timer

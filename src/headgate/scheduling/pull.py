@@ -32,7 +32,7 @@ class Pull(Chooser):
         """Set up what the policy remembers."""
 
     def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
-        """Of those that have a train of their own to set, that is the batch."""
+        """The batch is the train of policies that have one to set."""
         assert name == "batch"
         assert isinstance(value, Train)
         self.train = value

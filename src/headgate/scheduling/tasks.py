@@ -1,10 +1,10 @@
 """Tasks (Bobox, section 3.1): what policies that queue them have in common.
 
-A task says that a box can run: it has input, room for its results, and nobody is inside.  It is *immediate*
-if it was born by a packet that a worker has just sent, and *deferred* otherwise: the box has more to do than
-its last call took, it has got room again, or its request is new.  A box has one task at most, and one worker:
-the four states are *nothing*, *scheduled* (its task waits), *running* (its task was given to a worker), and
-*running and scheduled* (it runs and has input), which becomes *scheduled* when the call is over.
+A task says that a box can run: it has input, room for its results, and no worker is inside.  It is
+*immediate* if it was born by a packet that a worker has just sent, and *deferred* otherwise: the box has more
+to do than its last call took, it has got room again, or its request is new.  A box has one task at most, and
+one worker: the four states are *nothing*, *scheduled* (its task waits), *running* (its task was given to a
+worker), and *running and scheduled* (it runs and has input), which becomes *scheduled* when the call is over.
 
 A task that becomes needless is taken out of its queue at once, and one that could run is there as soon as the
 catalog knows it.  So queues hold exactly what can run.
@@ -34,7 +34,7 @@ class WaitingTask:
     request: int
     immediate: bool
     pool: int = 0
-    """Who is responsible for it, where that is counted."""
+    """The pool that is responsible for it, for policies that count."""
     queue: deque[WaitingTask] = field(default_factory=deque)
     """Where it waits."""
 
@@ -138,7 +138,7 @@ class TaskPolicy(Chooser):
         return ()
 
     def wake(self) -> Sequence[Decision]:
-        """Called after everything else: who has to be woken for what has happened."""
+        """Called last, for every event: which workers to wake."""
         return ()
 
     def timer(self, event: Timer) -> Sequence[Decision]:
@@ -177,7 +177,7 @@ class TaskPolicy(Chooser):
         return [*decisions, *woken] if woken else decisions
 
     def _still_there(self, worker: int | None) -> int | None:
-        """None for one that was too many and has ended its last call: it takes nothing of what it leaves."""
+        """The worker, or None if it was removed and has ended its last call: it takes no further task."""
         return worker if worker is not None and worker < len(self._given) else None
 
     def _check_upstream(self, box: int, worker: int | None) -> None:

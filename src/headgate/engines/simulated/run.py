@@ -63,7 +63,7 @@ class SimulatedRun:
         self._halted = False
         self._handled = 0
         self._mail: deque[Callable[[], None]] = deque()
-        """What other threads want done."""
+        """Requests of other threads."""
         self._closed = False
         machine = settings.topology
         cores = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1

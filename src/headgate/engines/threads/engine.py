@@ -1,6 +1,6 @@
 """``Threads``: a few worker threads, one scheduler state, real time (Aurora, section 3).
 
-All scheduling state sits behind one lock, which no one holds while an operator, a source or a sink works;
+All scheduling state sits behind one lock, which no thread holds while an operator, a source or a sink works;
 Arrow's kernels release the GIL, so workers run in parallel where it matters.
 """
 

@@ -206,7 +206,7 @@ class ThreadsRun(RealtimeRun):
                 self._close_sink(instruction)
 
     def _close_sink(self, instruction: CloseSink) -> None:
-        """Later, if a thread is at it: waiting for a slow sink here, the calling thread would miss timers."""
+        """Later, if a thread uses the sink: if the calling thread waited here, it would miss timers."""
         door = self._doors[instruction.output.place]
         if not door.acquire(blocking=False):
             self._left.append(instruction)

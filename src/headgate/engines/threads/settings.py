@@ -1,4 +1,4 @@
-"""What a run on threads is told."""
+"""Settings of a run on threads."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class MinMemory(ApplicationAtATime):
 class AutoTraversal(ApplicationAtATime):
     """A query at a time, for each the traversal that promises the lower latency: few calls or early results.
 
-    What a call takes beside its tuples and what a tuple costs are measured; with what is queued they say when
+    The overhead of a call and the cost of a tuple are measured; with the lengths of the queues they say when
     results would leave by Min-Cost and by Min-Latency (Aurora, section 5.3).  Costs drift, so the choice is
     made again after some plans of the superbox, and changes if the other promises clearly less.
     """

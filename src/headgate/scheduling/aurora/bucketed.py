@@ -83,7 +83,7 @@ class BucketedPriorityTuple(PriorityTuple):
         self._stale: dict[int, None] = {}
         """Boxes for which costs downstream have drifted."""
         self._before: list[list[int]] = [[] for _ in boxes]
-        """Of every box, those that count its cost."""
+        """By box, the boxes that count its cost."""
         for place, below in enumerate(self._below):
             for box in {box for _, needed in below for box in needed}:
                 self._before[box].append(place)

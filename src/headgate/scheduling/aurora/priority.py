@@ -49,7 +49,7 @@ class PriorityTuple(Pull):
         """The decision that last called each box."""
 
     def _of_queries(self, place: int) -> list[tuple[str, list[int]]]:
-        """Of each query with a goal that needs a box: that box and those downstream that the query needs."""
+        """The queries with goals that need a box, each with the box and those downstream that it needs."""
         boxes = self.catalog.boxes
         return [
             (query, [place, *(box for box in self._after[place] if query in boxes[box].queries)])

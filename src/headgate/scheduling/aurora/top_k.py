@@ -41,7 +41,7 @@ class TopK(PriorityTuple):
             {q: [place, *(b for b in self._after[place] if q in boxes[b].queries)] for q in box.queries}
             for place, box in enumerate(boxes)
         ]
-        """Of every box, for each query that needs it, the way to that query's output."""
+        """By box and query, the way from the box to the query's output."""
 
     def choose(self, worker: int, now: float) -> Plan | None:
         for spanner, _ in self._spanners(now, Step(self.catalog)):
@@ -59,7 +59,7 @@ class TopK(PriorityTuple):
         return self._called(step.plan)
 
     def _spanners(self, now: float, step: Step) -> Iterator[tuple[Plan, list[int]]]:
-        """Of each query in turn, the most urgent first: its spanner, and the boxes that it spans."""
+        """The spanners of the queries, the most urgent first, each with the boxes that it spans."""
         ready = self.catalog.ready
         if not ready:
             return

@@ -1,8 +1,8 @@
-"""Haren's feature table: the features of every box that somebody asked for, and which may have changed.
+"""Haren's feature table: the features that functions have asked for, and which may have changed.
 
 A policy's functions get boxes whose attributes are features.  One that is asked for the first time is
-computed and stays with its box; from then on scheduling tasks keep it fresh.  What nobody asks for is never
-computed, and what cannot have changed is not computed again.
+computed and stays with its box; from then on scheduling tasks keep it fresh.  A feature that no
+function asks for is never computed, and one that cannot have changed is not computed again.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class FeatureTable:
         self._any_change = False
         """Some dependent feature may follow from whatever happens to a box."""
         self._marked = [False] * len(self.boxes)
-        """Boxes of which an own feature has changed since dependent ones were refreshed."""
+        """Boxes with an own feature that has changed since dependent ones were refreshed."""
         self.altered = [False] * len(self.boxes)
-        """Boxes of which some feature has changed since the schedule in force was made."""
+        """Boxes with a feature that has changed since the schedule in force was made."""
 
     def shared_level(self, one: int, other: int) -> int:
-        """Of a machine of which nothing is known, only a worker and itself share one."""
+        """See ``BoxView.shared_level``; on an unknown machine only a worker and itself share a cache."""
         if min(one, other) < 0:
             return 0
         if one == other or self._topology is None or max(one, other) >= len(self._cores):
@@ -133,11 +133,11 @@ class FeatureTable:
 
     @property
     def asked(self) -> list[str]:
-        """Names of the features that somebody asked for."""
+        """Names of the features that were asked for."""
         return sorted(self._asked)
 
     def first(self, box: BoxView, feature: Feature) -> Any:
-        """A feature of a box that nobody asked for before."""
+        """A feature of a box that is asked for the first time."""
         value = box.__dict__[feature.name] = self._value(box, feature)
         if feature.name not in self._asked:
             self._asked[feature.name] = feature

@@ -186,7 +186,7 @@ class Haren(Chooser):
                 self._look[event.worker] = event.time + (event.seconds + event.overhead) / FAVOUR
 
     def _wake(self) -> Sequence[Decision]:
-        """Wake parked workers of which a box can run."""
+        """Wake parked workers that have a box which can run."""
         owner, parked = self._owner, self._parked
         woken = {owner[box]: None for box in self.catalog.ready if owner[box] in parked}
         for worker in woken:

@@ -24,7 +24,7 @@ FACTOR = 4
 LONGEST = 10
 """Trains are at most the factor to the power of this."""
 OTHER = 2.0
-"""Latencies by that factor higher or lower than usual come of another load, of which nothing is known yet."""
+"""Latencies by that factor higher or lower than usual mean another load, and what was learned is void."""
 LEAST = 1e-9
 _TIMER = "train"
 
@@ -98,11 +98,11 @@ class _Latencies:
         self._queries = sorted({query for box in catalog.boxes for query in box.queries})
         self._number = {query: number for number, query in enumerate(self._queries)}
         self._there = [0] * len(catalog.boxes)
-        """Of each box, tuples in its queue and in its calls."""
+        """By box, tuples in its queue and in its calls."""
         self._called = [0] * len(catalog.boxes)
         self._of_query = [0] * len(self._queries)
         self._held = [0.0] * len(self._queries)
-        """Of each query, tuples times the seconds that they were there, in this period."""
+        """By query, tuples times the seconds that they were there, in this period."""
         self._left = [0] * len(self._queries)
         self._since = catalog.since
         for place in range(len(catalog.boxes)):
