@@ -23,7 +23,7 @@ from benchmarks.experiments.spark.latencies import Measurement, Recorder, Span, 
 from benchmarks.workloads import many_queries
 from headgate.demo import small_queries
 from headgate.demo.small_queries import Question
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import HeadgateError
 
 SIDES = (
     "headgate",
@@ -138,13 +138,7 @@ def _headgate(
 
 
 def _engine(side: str) -> hg.Engine:
-    if side == "headgate-threads":
-        return hg.Threads(workers=2)
-    made = getattr(hg, "Spark", None)
-    if made is None:
-        raise PipelineError("This version has no Spark engine; measure --side headgate-threads instead.")
-    engine: hg.Engine = made(master="local[2]")
-    return engine
+    return hg.Threads(workers=2) if side == "headgate-threads" else hg.Spark(master="local[2]")
 
 
 def main() -> None:

@@ -123,10 +123,9 @@ class Pipeline:
         check_shared(name, sink, [*((o.name, o.sink) for o in self.outputs), *letters])
         written = Path(os.path.abspath(sink.path))
         for source in self.sources:
-            path = getattr(source.origin, "path", None)
-            if path is None:
+            if source.origin.path is None:
                 continue
-            read = Path(os.path.abspath(str(path)))
+            read = Path(os.path.abspath(source.origin.path))
             if written == read or written in read.parents or read in written.parents:
                 raise CycleError(
                     f"Query '{name}' writes to {sink.path}, which source '{source.name}' reads: its results "

@@ -79,7 +79,7 @@ class LiveBox:
     def late(self) -> int:
         """Rows that came after their window had closed."""
         states = [self.state] if self.buckets is None else self.buckets.states
-        return sum([getattr(state, "late", 0) for state in states])
+        return sum([state.late for state in states if state is not None])
 
     @property
     def idle(self) -> bool:

@@ -58,7 +58,7 @@ def process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcom
 
 
 def _process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcome:
-    if operator.slow and hasattr(operator, "fn"):
+    if operator.slow and operator.fn is not None:
         return _row_by_row(operator, packets[0], state)
     try:
         return operator.process(packets, state), []
@@ -189,9 +189,9 @@ class _Pieces:
         taken = self._piece(row, row + 1)
         self._letters.append(_letter(taken, 0, reason))
         self._lost += taken.markers
-        ticks, column = taken.ticks, getattr(self._operator, "_time_column", None)
-        if ticks is None and column is not None:
-            ticks = ticks_of(taken, column)
+        ticks, columns = taken.ticks, self._operator.event_columns()
+        if ticks is None and any(columns):
+            ticks = ticks_of(taken, taken.batch.schema.get_field_index(columns[0]))
         if ticks is not None and len(ticks.times):
             passing = Packet(taken.batch.slice(0, 0), Order(0, 0.0, 0), (), taken.request, ticks)
             self._results.append(self._operator.process([passing], self._state))

@@ -11,7 +11,17 @@ from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, TimerKey
 from headgate.runtime.report import BoxReport, Overhead, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.events import Event, Idle, QueueState, Rescheduled, Spawned, Timer
+from headgate.scheduling.events import (
+    Event,
+    Finished,
+    Idle,
+    Moved,
+    QueueState,
+    Rescheduled,
+    Spawned,
+    Started,
+    Timer,
+)
 from headgate.scheduling.interface import (
     Decision,
     Phase,
@@ -221,8 +231,8 @@ class PolicyDriver:
         workers = before.workers(len(self.catalog.boxes), self.requested)
         self._scheduled.make_lanes(workers)
         self._install(before, self._begin(before, workers, event.time), workers, event.time)
-        worker = getattr(event, "worker", None)
-        if not isinstance(worker, int) or worker < workers:
+        worker = event.worker if isinstance(event, Spawned | Started | Finished | Idle | Moved) else None
+        if worker is None or worker < workers:
             for decision in before.handle(event):
                 self._carry_out(decision)
         for task in self._scheduled.tasks(event.time):
