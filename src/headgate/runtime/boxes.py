@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headgate.connectors.sink import Writer
 from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
-from headgate.graph.operator import Kind, Operator
+from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.ordered.reordering import Reorder
@@ -47,6 +47,7 @@ class LiveBox:
     """For every arrow in, the box it comes from; -1 for a source."""
     port_sources: list[list[int]] = field(default_factory=list)
     """For every port, the sources whose tuples can reach it."""
+    keyed: bool = False
     holds_time: bool = False
     """A join: inputs that have ended or fallen idle must not hold its time back."""
     merges: list[int] = field(default_factory=list)
@@ -70,10 +71,6 @@ class LiveBox:
     """Drops tuples before its queue; None: nothing was ever dropped."""
     broken: bool = False
     """A call has failed; later results are not sent on."""
-
-    @property
-    def keyed(self) -> bool:
-        return self.operator.kind is Kind.KEYED
 
     @property
     def late(self) -> int:

@@ -55,7 +55,8 @@ class Core:
     """A network in motion.  ``start`` comes first, then ``handle`` for everything that happens.
 
     ``fuse``: calls of one plan that follow each other become one superbox, where that changes nothing but the
-    cost.  ``timer`` and ``processor`` are stopwatches for what deciding and calls cost, not clocks.
+    cost.  ``at_once``: a plan's first call begins with the plan; if not, the worker asks again for it, and the
+    engine can let the time of the decision pass.  ``timer`` and ``processor`` are stopwatches for what deciding and calls cost, not clocks.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Core:
         drain: bool,
         requested: int | None = None,
         fuse: bool = True,
+        at_once: bool = True,
         seed: int = 0,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
@@ -79,7 +81,7 @@ class Core:
         processor: Callable[[], float] | None = None,
     ) -> None:
         self._out: list[Instruction] = []
-        self._fuse, self._topology = fuse, topology
+        self._fuse, self._at_once, self._topology = fuse, at_once, topology
         self.live = live = LiveNetwork(
             network,
             lanes=workers,
@@ -129,14 +131,13 @@ class Core:
         """Let the policy begin."""
         self._put_on_cores(self.driver.workers)
         self.driver.start(self.driver.workers, self.driver.requested)
-        return self._taken()
+        taken = self._out[:]
+        self._out.clear()
+        return taken
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
         """Take in what happened.  Returns what the engine must do about it, in order."""
         self._handlers[type(stimulus)](stimulus, now)
-        return self._taken()
-
-    def _taken(self) -> list[Instruction]:
         taken = self._out[:]
         self._out.clear()
         return taken
@@ -146,6 +147,17 @@ class Core:
     def _free(self, stimulus: Free, now: float) -> None:
         """Give the worker the next call of its plan that can run; if there is none, a new plan or Park."""
         worker, plans = stimulus.worker, self.driver.plans
+        if self._begin(worker, now):
+            return
+        self.driver.idle(worker, now, stimulus.overhead)
+        if worker not in plans:
+            self._out.append(Park(worker))
+        elif self._at_once:
+            self._begin(worker, now)
+
+    def _begin(self, worker: int, now: float) -> bool:
+        """Begin the next call of a worker's plan that can run; false if there is none."""
+        plans = self.driver.plans
         plan = plans.pop(worker, ())
         for place, call in enumerate(plan):
             work = self._starting.begin(worker, call, now)
@@ -155,10 +167,8 @@ class Core:
                     rest = tuple([c for c in rest if not self._starting.fuse(work, c, now)])
                 plans[worker] = rest
                 self._out.append(RunCall(worker, work))
-                return
-        self.driver.idle(worker, now, stimulus.overhead)
-        if worker not in plans:
-            self._out.append(Park(worker))
+                return True
+        return False
 
     def _seen(self, stimulus: Seen, now: float) -> None:
         """A worker is on that core; policies hear of it only if it is another one, of the worker's group."""

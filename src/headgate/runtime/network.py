@@ -95,7 +95,7 @@ class LiveNetwork:
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
         live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
-        live.holds_time = operator.holds_time
+        live.holds_time, live.keyed = operator.holds_time, operator.kind is Kind.KEYED
         live.inbox = self._inbox(box.ports)
         live.targets = [[] for _ in operator.outputs]
         live.feeders = [

@@ -104,10 +104,6 @@ class PolicyDriver:
     def tell(self, event: Event) -> None:
         """Tell the catalog and the policy of an event, and carry out what the policy decides."""
         begin = self._timer()
-        self._handle(event)
-        self.overhead.scheduler += self._timer() - begin
-
-    def _handle(self, event: Event) -> None:
         self.catalog.apply(event)
         try:
             decisions = self.policy.handle(event)
@@ -120,6 +116,7 @@ class PolicyDriver:
             self._before = None
         for decision in decisions:
             self._carry_out(decision)
+        self.overhead.scheduler += self._timer() - begin
 
     def _carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Run):
@@ -236,7 +233,7 @@ class PolicyDriver:
             for decision in before.handle(event):
                 self._carry_out(decision)
         for task in self._scheduled.tasks(event.time):
-            self._handle(task)
+            self.tell(task)
 
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
         """Make a change: another policy, its settings, another number of workers."""

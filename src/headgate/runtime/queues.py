@@ -142,10 +142,10 @@ class Fifo(Inbox):
         self._put += packet.order.length  # after the packet is there, so that no taker counts on it before
 
     def available(self) -> int:
-        return self.rows
+        return self._put - self._taken
 
     def take(self, rows: int) -> list[Round]:
-        there = self.rows
+        there = self._put - self._taken
         if rows >= there:
             rows = there
         elif rows >= self.packet_rows:

@@ -191,11 +191,6 @@ class Catalog:
         self.is_ready.append(False)
 
     @property
-    def in_steps(self) -> bool:
-        """Whether starting a plan costs something by itself, so that a plan must be worth it."""
-        return self.plan_overhead > 0
-
-    @property
     def ready(self) -> list[int]:
         """Boxes that have tuples, a free lane and room for their results, in order of their numbers."""
         if self._turned:

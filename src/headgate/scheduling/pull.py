@@ -1,7 +1,7 @@
 """Policies that answer one question: what should this idle worker do?
 
-``Pull`` turns that question into the event interface: it parks workers that find nothing and wakes as
-many as there are boxes that could run.
+``Chooser`` asks it, and ``Pull`` turns it into the event interface: it parks workers that find nothing and wakes
+as many as there are boxes that could run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,33 @@ from collections.abc import Sequence
 
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Event, Idle
-from headgate.scheduling.interface import Decision, Run, Wake
-from headgate.scheduling.steps import Chooser
+from headgate.scheduling.interface import Decision, Plan, Policy, Run, Wake
 from headgate.scheduling.trains import Train
 
 
+class Chooser(Policy):
+    """Base of policies that make a plan when a worker asks for one."""
+
+    catalog: Catalog
+
+    def choose(self, worker: int, now: float) -> Plan | None:
+        """The plan for an idle worker; None leaves it parked until something changes."""
+        raise NotImplementedError
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        """The same where starting a plan costs something by itself (``steps``).
+
+        Short trains do not pay there, and the engine bounds long ones.
+        """
+        return self.choose(worker, now)
+
+    def next_plan(self, worker: int, now: float) -> Plan | None:
+        """The plan for an idle worker on any engine."""
+        return self.step(worker, now) if self.catalog.plan_overhead else self.choose(worker, now)
+
+
 class Pull(Chooser):
-    """Base of policies that choose when a worker asks."""
+    """Base of policies that park workers for which they have no plan, and wake as many as boxes can run."""
 
     random: random.Random
 

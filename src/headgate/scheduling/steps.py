@@ -14,28 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.interface import Call, Plan, Policy
-
-
-class Chooser(Policy):
-    """Base of policies that make a plan when a worker asks for one."""
-
-    catalog: Catalog
-
-    def choose(self, worker: int, now: float) -> Plan | None:
-        """The plan for an idle worker; None leaves it parked until something changes."""
-        raise NotImplementedError
-
-    def step(self, worker: int, now: float) -> Plan | None:
-        """The same where starting a plan costs something by itself.
-
-        Short trains do not pay there, and the engine bounds long ones.
-        """
-        return self.choose(worker, now)
-
-    def next_plan(self, worker: int, now: float) -> Plan | None:
-        """The plan for an idle worker on whatever engine this is."""
-        return self.step(worker, now) if self.catalog.in_steps else self.choose(worker, now)
+from headgate.scheduling.interface import Call, Plan
 
 
 class Step:

@@ -22,7 +22,8 @@ from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started, Timer
 from headgate.scheduling.interface import Call, Decision, Plan, Run, Wake
 from headgate.scheduling.parking import Parking
-from headgate.scheduling.steps import Chooser, Step
+from headgate.scheduling.pull import Chooser
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 

@@ -77,6 +77,7 @@ class SimulatedRun:
             packet_rows=packet_rows,
             drain=until == "drained",
             fuse=False,
+            at_once=False,
             seed=settings.seed or seed,
             reorder=settings.reorder,
             partitioning=settings.partitioning,

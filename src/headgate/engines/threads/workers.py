@@ -144,19 +144,16 @@ class Workers(WorkerPool):
 
     def _next(self, worker: int, left: list[Instruction]) -> tuple[Work | None, bool]:
         """The next call, and whether the worker is parked; neither if nothing of its new plan can run."""
-        for _ in range(2):  # a worker that has just got a plan asks for its first call
-            found: Work | None = None
-            parked = False
-            for instruction in self._run.tell(Free(worker)):
-                if isinstance(instruction, RunCall):
-                    found = instruction.work
-                elif isinstance(instruction, Park):
-                    parked = True
-                else:
-                    left.append(instruction)
-            if found is not None or parked:
-                return found, parked
-        return None, False
+        found: Work | None = None
+        parked = False
+        for instruction in self._run.tell(Free(worker)):
+            if isinstance(instruction, RunCall):
+                found = instruction.work
+            elif isinstance(instruction, Park):
+                parked = True
+            else:
+                left.append(instruction)
+        return found, parked
 
     def _execute(self, work: Work) -> None:
         """Run the operator and forward its results.  Does not hold the scheduler's lock."""

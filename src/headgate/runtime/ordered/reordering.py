@@ -28,6 +28,7 @@ class NonBlocking(Generic[T]):
         self._next = Cell(0)
         """Written only by the worker that holds the flag."""
         self._ring: Slots[T] = Slots(size)
+        self._size = size
         self._sending = Flag()
 
     @property
@@ -43,8 +44,8 @@ class NonBlocking(Generic[T]):
 
     def _try_add(self, number: int, result: T) -> bool:
         first = self._next.load()
-        if first <= number < first + len(self._ring):
-            self._ring.store(number % len(self._ring), result)
+        if first <= number < first + self._size:
+            self._ring.store(number % self._size, result)
             return True
         return False
 
@@ -52,7 +53,7 @@ class NonBlocking(Generic[T]):
         while not self._sending.test_and_set():
             while True:
                 number = self._next.load()
-                place = number % len(self._ring)
+                place = number % self._size
                 result = self._ring.load(place)
                 if result is None:
                     break

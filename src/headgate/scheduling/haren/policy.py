@@ -39,7 +39,8 @@ from headgate.scheduling.haren.draft import Draft, Schedule, Wrong
 from headgate.scheduling.haren.feature_table import FeatureTable
 from headgate.scheduling.haren.priorities import Prioritize, fcfs, named
 from headgate.scheduling.interface import Call, Decision, Phase, Plan, Reschedule, Run, SetTimer, Wake
-from headgate.scheduling.steps import Chooser, Step
+from headgate.scheduling.pull import Chooser
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Time, Train
 
 PERIOD = 0.1

@@ -74,7 +74,7 @@ class Tuned(Around):
 
     def _reconsider(self, now: float) -> None:
         latency = self._latencies.of_period(now)
-        if self._catalog.in_steps or not latency:
+        if self._catalog.plan_overhead or not latency:
             return  # the engine bounds steps, so their trains have the best length already
         before = self._climber.value
         if self._usual and not self._usual / OTHER < latency < self._usual * OTHER:
