@@ -2,11 +2,11 @@
 
     python scripts/packet_way.py threads simulated spark
 
-Packets go through a filter and a sum per key to a function, one packet in each call.  A short run and one with
-twice as many packets (on Spark: steps) are profiled; their difference is what a packet takes, without start-up.
-A function is on the way if it is called at least once for eight packets, since the feeder admits some at a time.
-On Spark the tasks' Python workers are profiled too.  What operators do (``graph`` and ``sql``) does not count,
-nor do comprehensions.
+Packets go through a filter and a sum per key to a function, one packet in each call.  A short run and one
+with twice as many packets (on Spark: steps) are profiled; their difference is what a packet takes, without
+start-up.  A function is on the way if it is called at least once for eight packets, since the feeder admits
+some at a time.  On Spark the tasks' Python workers are profiled too.  What operators do (``graph`` and
+``sql``) does not count, nor do comprehensions.
 """
 
 from __future__ import annotations

@@ -55,8 +55,9 @@ class Core:
     """A network in motion.  ``start`` comes first, then ``handle`` for everything that happens.
 
     ``fuse``: calls of one plan that follow each other become one superbox, where that changes nothing but the
-    cost.  ``at_once``: a plan's first call begins with the plan; if not, the worker asks again for it, and the
-    engine can let the time of the decision pass.  ``timer`` and ``processor`` are stopwatches for what deciding and calls cost, not clocks.
+    cost.  ``at_once``: a plan's first call begins with the plan; otherwise the worker asks again for it, so
+    that the engine can let the time of the decision pass.  ``timer`` and ``processor`` are stopwatches for
+    the cost of deciding and of calls, not clocks.
     """
 
     def __init__(

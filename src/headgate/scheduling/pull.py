@@ -1,7 +1,7 @@
 """Policies that answer one question: what should this idle worker do?
 
-``Chooser`` asks it, and ``Pull`` turns it into the event interface: it parks workers that find nothing and wakes
-as many as there are boxes that could run.
+``Chooser`` asks it.  ``Pull`` turns it into the event interface: it parks workers that find nothing and
+wakes as many as there are boxes that could run.
 """
 
 from __future__ import annotations
