@@ -10,7 +10,6 @@ scheduler's lock, is in ``execute``.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 
 from headgate.graph.network import Network
@@ -260,20 +259,14 @@ class Core:
 
     def report(self, engine: str, seconds: float) -> Report:
         """What has happened so far."""
-        live, driver = self.live, self.driver
-        network = live.network
+        live, network = self.live, self.live.network
         rows = {s.name: e.rows for s, e in zip(network.sources, self.admission.entries, strict=True)}
         least = self.catalog.least_latencies()
         for output in live.outputs:
-            report = output.report
-            report.tuples_in = sum(
-                rows[s.name] - output.missed.get(s.name, 0) for s in network.sources_of(output.output.port)
-            )
-            boxes = network.queries.get(output.output.name, frozenset())
-            report.late = sum(live.boxes[b].late for b in boxes)
-            report.measure(output.markers)
-            if output.output.qos is not None:
-                report.attainable = output.output.qos.utility(least.get(output.output.name, 0.0))
+            query, sources = output.output, network.sources_of(output.output.port)
+            given = sum(rows[s.name] - output.missed.get(s.name, 0) for s in sources)
+            late = sum(live.boxes[b].late for b in network.queries.get(query.name, ()))
+            output.report.settle(given, late, output.markers, query.qos, least.get(query.name, 0.0))
         dropped = {
             (reason, box.box.name): count.load()
             for box in live.boxes
@@ -290,17 +283,12 @@ class Core:
             {box.box.name: box.held for box in live.boxes if not box.removed},
             {output.output.name: output.inbox.rows + output.undelivered for output in queries},
         )
-        return Report(
-            engine=engine,
-            policy=driver.policy.name,
-            workers=driver.workers,
-            seconds=seconds,
-            tuples=sum(rows.values()),
-            queries={output.output.name: output.report for output in live.outputs},
-            boxes=driver.box_reports(),
-            overhead=copy.copy(driver.overhead),
-            trace=driver.trace,
-            ring_full=self.calls.ring_full.load(),
-            packet_rows=self.admission.packet_rows,
-            problems=[*driver.problems, *driver.policy.problems],
+        report = self.driver.report(
+            engine,
+            seconds,
+            sum(rows.values()),
+            {output.output.name: output.report for output in live.outputs},
         )
+        report.ring_full = self.calls.ring_full.load()
+        report.packet_rows = self.admission.packet_rows
+        return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headgate.atomics import Counter
-from headgate.errors import HeadgateError, OperatorError
+from headgate.errors import HeadgateError, box_failed
 from headgate.graph.packet import Packet, empty_batch
 from headgate.runtime.boxes import Unit, Work
 from headgate.runtime.dead_letter_output import LetterBox
@@ -125,13 +125,4 @@ class Calls:
 
 
 def _located(unit: Unit, error: Exception) -> HeadgateError:
-    """The error with the box and the tuples it failed on, unless it says so itself."""
-    if isinstance(error, HeadgateError):
-        return error
-    live = unit.live
-    wrapped = OperatorError(
-        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {unit.first_serial} on: "
-        f"{type(error).__name__}: {error}"
-    )
-    wrapped.__cause__ = error
-    return wrapped
+    return box_failed(unit.live.box.name, unit.live.operator.label, unit.first_serial, error)

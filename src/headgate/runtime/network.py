@@ -34,6 +34,24 @@ class Observer(Protocol):
         """All results of a unit have been queued."""
 
 
+def box_entry(network: Network, place: int, lanes: int) -> BoxEntry:
+    """What a policy knows of a box before it has run, on any engine."""
+    box, sources = network.boxes[place], network.sources
+    return BoxEntry(
+        box.name,
+        lanes,
+        tuple(network.upstream[place]),
+        tuple(network.downstream[place]),
+        network.queries_of[place],
+        box.operator.cost,
+        tuple([sources.index(a.node) for port in box.ports for a in port if isinstance(a.node, Source)]),
+        request=network.requests[place],
+        stated_selectivity=box.operator.selectivity,
+        outlets=network.outlets[place],
+        query_class=network.classes[place],
+    )
+
+
 class LiveNetwork:
     """Live boxes and outputs, joined by their inboxes."""
 
@@ -149,26 +167,7 @@ class LiveNetwork:
         return sorted(found)
 
     def entry(self, live: LiveBox) -> BoxEntry:
-        live.entry = BoxEntry(
-            live.box.name,
-            live.task.lanes,
-            tuple(self.network.upstream[live.place]),
-            tuple(self.network.downstream[live.place]),
-            self.network.queries_of[live.place],
-            live.operator.cost,
-            tuple(
-                [
-                    self.source_places[arrow.node]
-                    for port in live.box.ports
-                    for arrow in port
-                    if isinstance(arrow.node, Source)
-                ]
-            ),
-            request=self.network.requests[live.place],
-            stated_selectivity=live.operator.selectivity,
-            outlets=self.network.outlets[live.place],
-            query_class=self.network.classes[live.place],
-        )
+        live.entry = box_entry(self.network, live.place, live.task.lanes)
         return live.entry
 
     # --- packets ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from headgate.errors import HeadgateError, PipelineError
 from headgate.runtime import instructions
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, TimerKey
-from headgate.runtime.report import BoxReport, Overhead, Trace
+from headgate.runtime.report import BoxReport, Overhead, QueryReport, Report, Trace
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import (
     Event,
@@ -257,6 +258,21 @@ class PolicyDriver:
             carry_out()
         except HeadgateError as error:
             self.problems.append(f"Change at {change.at:g} s: {error}")
+
+    def report(self, engine: str, seconds: float, tuples: int, queries: dict[str, QueryReport]) -> Report:
+        """What has happened so far; an engine adds its own figures."""
+        return Report(
+            engine=engine,
+            policy=self.policy.name,
+            workers=self.workers,
+            seconds=seconds,
+            tuples=tuples,
+            queries=queries,
+            boxes=self.box_reports(),
+            overhead=copy.copy(self.overhead),
+            trace=self.trace,
+            problems=[*self.problems, *self.policy.problems],
+        )
 
     def box_reports(self) -> dict[str, BoxReport]:
         """What the catalog learned of every box."""

@@ -173,6 +173,15 @@ class QueryReport:
             else:
                 self.worth += float(qos.utilities(latencies).sum())
 
+    def settle(
+        self, tuples_in: int, late: int, markers: Sequence[Marker], qos: QoS | None, least: float
+    ) -> None:
+        """Fill in what is known of a query when a report is made; ``least``: latency if no tuple waits."""
+        self.tuples_in, self.late = tuples_in, late
+        self.measure(markers)
+        if qos is not None:
+            self.attainable = qos.utility(least)
+
     def measure(self, markers: Sequence[Marker]) -> None:
         """Fill in what the markers saw: those between the 20th and the 80th percentile of the run."""
         self.processing, self.end_to_end = Latency(), Latency()
