@@ -12,7 +12,7 @@ from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
 from headgate.runtime.ordered.reordering import SCHEMES
 from headgate.runtime.queues import Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.events import QueueState
 from headgate.scheduling.states import Task
 
@@ -144,7 +144,8 @@ class LiveNetwork:
                 [self.source_places[source] for source in self.network.sources_of(port)]
                 for port in live.box.ports
             ]
-            live.merges = [d for d in self._reach(live.place) if isinstance(self.boxes[d].inbox, Merge)]
+            after = reached(self.network.downstream.__getitem__, live.place)
+            live.merges = [place for place in after if isinstance(self.boxes[place].inbox, Merge)]
             live.merging_outputs = [
                 o.place
                 for o in outputs
@@ -155,16 +156,6 @@ class LiveNetwork:
         if isinstance(arrow.node, Source):
             return self.source_targets[self.source_places[arrow.node]]
         return self.boxes[self.network.index[arrow.node]].targets[arrow.output]
-
-    def _reach(self, place: int) -> list[int]:
-        found: set[int] = set()
-        todo = list(self.network.downstream[place])
-        while todo:
-            box = todo.pop()
-            if box not in found:
-                found.add(box)
-                todo += self.network.downstream[box]
-        return sorted(found)
 
     def entry(self, live: LiveBox) -> BoxEntry:
         live.entry = box_entry(self.network, live.place, live.task.lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -150,6 +150,18 @@ _MEASURED = (
 )
 
 
+def reached(following: Callable[[int], Iterable[int]], start: int) -> list[int]:
+    """All boxes on the ways that begin with a box, without the box itself, in order of their numbers."""
+    found: set[int] = set()
+    todo = list(following(start))
+    while todo:
+        box = todo.pop()
+        if box not in found:
+            found.add(box)
+            todo += following(box)
+    return sorted(found)
+
+
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
@@ -275,14 +287,7 @@ class Catalog:
 
     def downstream(self, place: int) -> list[int]:
         """All boxes that a box's results can reach, in order of their numbers."""
-        found: set[int] = set()
-        todo = list(self.boxes[place].downstream)
-        while todo:
-            box = todo.pop()
-            if box not in found:
-                found.add(box)
-                todo += self.boxes[box].downstream
-        return sorted(found)
+        return reached(lambda box: self.boxes[box].downstream, place)
 
     def through(self, place: int, known: dict[int, float]) -> float:
         """Seconds that a tuple of a box takes, with all that it causes downstream; ``known`` is a memo."""

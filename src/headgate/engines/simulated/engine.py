@@ -83,17 +83,19 @@ class Simulated(Engine):
     ) -> None:
         if workers is not None:
             check_workers(workers, "Simulated")
-        if call_overhead < 0 or switch_cost < 0 or quantum <= 0:
-            raise PipelineError(
-                "Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive."
-            )
-        if send_cost < 0:
-            raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
-        if not callable(decision_cost) and decision_cost < 0:
-            raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
+        seconds = {
+            "call_overhead": call_overhead,
+            "switch_cost": switch_cost,
+            "send_cost": send_cost,
+            "decision_cost": 0.0 if callable(decision_cost) else decision_cost,
+            "reschedule_cost": reschedule_cost,
+        }
+        for what, given in seconds.items():
+            if given < 0:
+                raise PipelineError(f"Simulated({what}={given:g}): it cannot be negative.")
+        if quantum <= 0:
+            raise PipelineError(f"Simulated(quantum={quantum:g}): it must be positive.")
         check_packet_rows("Simulated", packet_rows)
-        if reschedule_cost < 0:
-            raise PipelineError(f"Simulated(reschedule_cost={reschedule_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.machine.topology import Topology
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.haren import features
 from headgate.scheduling.haren.features import BESIDES, Feature
 
@@ -108,8 +108,9 @@ class FeatureTable:
         for box in self.boxes:
             box.upstream = [self.boxes[up] for up in box.entry.upstream]
             box.downstream = [self.boxes[down] for down in box.entry.downstream]
-        self._before = [_reach(box, "upstream") for box in self.boxes]
-        self._after = [_reach(box, "downstream") for box in self.boxes]
+        each = range(len(self.boxes))
+        self._before = [{box, *reached(lambda place: entries[place].upstream, box)} for box in each]
+        self._after = [{box, *reached(lambda place: entries[place].downstream, box)} for box in each]
         self._asked: dict[str, Feature] = {}
         self._sorted = 0
         self._own: list[_Kept] = []
@@ -230,14 +231,3 @@ class FeatureTable:
             return range(len(self.boxes))
         reached = self._before if "downstream" in kinds else self._after
         return {box for number in changed for box in reached[number]}
-
-
-def _reach(box: BoxView, direction: str) -> frozenset[int]:
-    found = {box.number}
-    todo = [box]
-    while todo:
-        for other in getattr(todo.pop(), direction):
-            if other.number not in found:
-                found.add(other.number)
-                todo.append(other)
-    return frozenset(found)
