@@ -162,7 +162,7 @@ def table(found: Found) -> Table:
     made.caption = (
         "Each query weighs the same. Under 1 s: by the query's median. Silent: without any result while it "
         "was measured, counted with the time since its last one. CPU: this process, the JVM and the Python "
-        "workers, from /proc, over the stream's tuples, each of which every query sees."
+        "workers, from /proc, over the stream's tuples; every query sees each of them."
     )
     return made
 
@@ -171,7 +171,7 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found, ours: str) -> list[Result]:
-    """What was to be shown, beside what was found."""
+    """The claims, with what was measured."""
     results = []
     for (side, size, keyed), measured in sorted(found.items(), key=lambda each: (each[0][2], each[0][1])):
         if side == ours:

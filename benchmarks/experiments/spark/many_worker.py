@@ -56,7 +56,7 @@ def _structured(
 
     recorder = Recorder([question.name for question in questions], structured.PERIOD)
     spark = structured.session(fair=side.endswith("fair"))
-    # Queries are still writing to it when this process ends; whoever started the process clears up.
+    # Queries are still writing to it when this process ends; the process that started it clears up.
     folder = Path(tempfile.mkdtemp(prefix="headgate-structured-"))
     if side == "real-time":
         refused = structured.refusal(spark, questions[0], rate, folder)
@@ -123,7 +123,7 @@ def _headgate(
 
     def look() -> None:
         spans.append(watch(recorder, settle, seconds, WARM_LIMIT, PATIENCE))
-        # As if somebody had pressed Ctrl-C: the run ends here, and still reports.
+        # As after Ctrl-C: the run ends here, and still reports.
         _thread.interrupt_main()
 
     threading.Thread(target=look, daemon=True).start()

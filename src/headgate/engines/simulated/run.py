@@ -77,7 +77,7 @@ class SimulatedRun:
             packet_rows=packet_rows,
             drain=until == "drained",
             fuse=False,
-            at_once=False,
+            at_once=not settings.decision_cost,
             seed=settings.seed or seed,
             reorder=settings.reorder,
             partitioning=settings.partitioning,
