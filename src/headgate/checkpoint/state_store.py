@@ -25,7 +25,7 @@ _cache: dict[tuple[str, str, Shard], tuple[str, Any]] = {}
 
 
 def take(root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
-    """The state of one shard of a node, read from its files; no other task has it until it is put back."""
+    """The state of one shard of a node as its files tell; nobody else has it until it is put back."""
     mine = [part for part in parts if covers(part) == shard or (_whole(covers(part)) and _whole(shard))]
     if parts and not mine:
         return _gathered(root, operator, parts, shard)
