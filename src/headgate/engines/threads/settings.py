@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.machine.topology import Topology
-
 
 @dataclass
 class Settings:
@@ -16,5 +14,4 @@ class Settings:
     partitioning: str
     buckets: int
     split: bool | None
-    topology: Topology
     grace: float
