@@ -22,7 +22,7 @@ def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
     for output in outputs:
         if output.start not in ("earliest", "now"):
             raise PipelineError(
-                f"query '{output.name}' is to start with tuple {output.start}, which is gone; without a "
+                f"query '{output.name}' asks to start with tuple {output.start}, which is gone; without a "
                 "checkpoint a query that joins starts with the next tuple: say start='now'."
             )
     joining = [_joining(output, made, network) for output in outputs]
