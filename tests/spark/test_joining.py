@@ -163,7 +163,8 @@ def test_rows_that_are_gone_are_counted_and_not_left_out(
         rows = {"first": (number + 1) * BATCH // 2}
         run(follow(folder, "json", found, {"first": "earliest"}), checkpoint, found, rows)
     words = {
-        "earliest": rf"query 'late' asks to start with the earliest tuple, but {2 * BATCH} of the {3 * BATCH} "
+        "earliest": rf"query 'late' asks to start with the earliest tuple, but {2 * BATCH} of the "
+        rf"{3 * BATCH} "
         rf"tuples of source 'rows' are gone.*from {2 * BATCH} on.*start='now'",
         5: rf"start with tuple 5.*from {2 * BATCH} to {3 * BATCH}",
     }
