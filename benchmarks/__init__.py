@@ -1,4 +1,4 @@
-"""What Headgate is measured with; beside the package, not in the wheel.
+"""What Headgate is measured with; next to the package, not in the wheel.
 
 ``workloads`` makes the papers' data and networks, ``experiments`` repeats their figures and measures our own
 aims, ``peers`` asks the same of other systems.  ``headgate bench`` and ``headgate generate`` find this folder

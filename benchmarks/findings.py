@@ -1,4 +1,4 @@
-"""What the papers' benchmarks find: figures by case, engine and workers, and claims beside them."""
+"""What the papers' benchmarks find: figures by case, engine and workers, and the claims about them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Side:
-    """One engine's answer to a claim: ``measured`` beside ``baseline``, in the claim's unit."""
+    """One engine's answer to a claim: ``measured`` against ``baseline``, in the claim's unit."""
 
     measured: float
     baseline: float
@@ -81,7 +81,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper, or of the issue, and what came of it."""
+    """A claim of the paper, or of the issue, and the result."""
 
     figure: str
     name: str

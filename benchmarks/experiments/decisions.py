@@ -111,7 +111,7 @@ class World:
         return found
 
     def _longer(self, place: int, more: QueueState) -> QueueState:
-        """A queue to which as many tuples have come as it can hold beside the others."""
+        """A queue to which as many tuples have come as it can hold next to the others."""
         queue = self.catalog.boxes[place].queue
         share = min(0.5, more.tuples / (queue.tuples + more.tuples))
         mean = (1 - share) * queue.mean + share * more.mean

@@ -65,7 +65,7 @@ def _cut(data: pa.RecordBatch, packet_rows: int) -> list[pa.RecordBatch]:
 
 
 def bare_loop(packets: list[pa.RecordBatch], threads: int) -> None:
-    """The kernels alone; with two threads, each takes the next packet that nobody has taken."""
+    """The kernels alone; with two threads, each takes the next packet that is left."""
     if threads == 1:
         for packet in packets:
             _bare(packet)

@@ -30,7 +30,7 @@ LOOSE: Graph = ((0, 1), (4, 1), (5, 0))
 
 
 class ParameterError(PipelineError):
-    """A parameter of a network that cannot be; whoever took it from a person can say by its name where."""
+    """An invalid parameter of a network; its name lets a caller say where the user gave it."""
 
     def __init__(self, parameter: str, value: Any, problem: str) -> None:
         super().__init__(f"aurora: {parameter}={value}: {problem}")

@@ -107,3 +107,14 @@ def _spelled(character: str) -> str:
     if character in "\n\t" or not (unicodedata.category(character) in _OBEYED or character in _DIRECTIONS):
         return character
     return repr(character)[1:-1] if ord(character) < 0x100 else f"\\u{ord(character):04x}"
+
+
+def box_failed(box: str, label: str, serial: int, error: Exception) -> HeadgateError:
+    """An operator's error with its box and the tuples that it failed on, unless the error says so itself."""
+    if isinstance(error, HeadgateError):
+        return error
+    failed = OperatorError(
+        f"Box '{box}' ({label}) failed on tuples from serial {serial} on: {type(error).__name__}: {error}"
+    )
+    failed.__cause__ = error
+    return failed

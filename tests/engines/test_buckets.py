@@ -150,7 +150,6 @@ def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
         core.handle(Admitted(packets), 0.0)
     calls = []
     for worker in (0, 1):
-        core.handle(Free(worker), 0.0)  # which gives it a plan
         calls += [one.work for one in core.handle(Free(worker), 0.0) if isinstance(one, RunCall)]
     assert len(calls) == 2
     for work in reversed(calls):

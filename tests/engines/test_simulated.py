@@ -350,9 +350,9 @@ def test_sending_that_takes_no_time_changes_nothing() -> None:
     ("options", "message"),
     [
         ({"workers": 0}, r"workers=0.*at least 1"),
-        ({"call_overhead": -1.0}, "call_overhead .* cannot be negative"),
-        ({"quantum": 0.0}, "quantum must be positive"),
-        ({"switch_cost": -0.1}, "switch_cost cannot be negative"),
+        ({"call_overhead": -1.0}, r"call_overhead=-1\).*cannot be negative"),
+        ({"quantum": 0.0}, r"quantum=0\).*must be positive"),
+        ({"switch_cost": -0.1}, r"switch_cost=-0.1\).*cannot be negative"),
         ({"decision_cost": -1e-6}, r"decision_cost=-1e-06.*cannot be negative"),
         ({"send_cost": -1e-6}, r"send_cost=-1e-06.*cannot be negative"),
     ],

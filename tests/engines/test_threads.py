@@ -523,8 +523,7 @@ def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     core.handle(Admitted(packets), 0.0)
     waiting = {}
     for _ in range(3):
-        told = [*core.handle(Free(0), 0.0), *core.handle(Free(0), 0.0)]  # a plan, and its first call
-        [work] = [one.work for one in told if isinstance(one, RunCall)]
+        [work] = [one.work for one in core.handle(Free(0), 0.0) if isinstance(one, RunCall)]
         core.calls.execute(work)
         core.calls.send(work)
         ended = core.handle(CallEnded(work), 0.0)

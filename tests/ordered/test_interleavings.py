@@ -170,12 +170,8 @@ RING = {
         },
         "lost",
     ),
-    "no upper bound": Mutant(
-        {"if first <= number < first + len(self._ring):": "if first <= number:"}, "order"
-    ),
-    "upper bound one too high": Mutant(
-        {"< first + len(self._ring):": "<= first + len(self._ring):"}, "order"
-    ),
+    "no upper bound": Mutant({"if first <= number < first + self._size:": "if first <= number:"}, "order"),
+    "upper bound one too high": Mutant({"< first + self._size:": "<= first + self._size:"}, "order"),
     "no flag": Mutant(
         {
             "while not self._sending.test_and_set():": "while True:",
@@ -357,7 +353,7 @@ def test_mutants_of_the_shared_queue(mutant: Mutant) -> None:
 
 def test_the_lower_bound_of_the_ring_is_never_reached() -> None:
     """No worker has a number that has left, so without that bound every state is the same: no mutant."""
-    without = {"if first <= number < first + len(self._ring):": "if number < first + len(self._ring):"}
+    without = {"if first <= number < first + self._size:": "if number < first + self._size:"}
     same = explore(cases.reordering(ring(without), 3, 4)), explore(cases.reordering(ring(), 3, 4))
     assert same[0].states == same[1].states
     assert same[0].executions == same[1].executions

@@ -331,7 +331,7 @@ def test_an_operator_is_never_on_two_workers_and_loses_no_packet(
 FINISH = "        self.scheduled = self.scheduled or more\n        return self._born()\n"
 BEGIN = "        self.scheduled, self._told = more, False\n"
 ARRIVE = "        self.scheduled = True\n"
-BORN = "        if not self.scheduled or self._told or not self.free:\n"
+BORN = "        if not self.scheduled or self._told or self.running >= self.lanes:\n"
 
 STATE_MUTANTS: dict[str, tuple[Setup, str]] = {
     "what came during the call is not told": (

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import headgate as hg
+from headgate import testing
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -192,6 +194,38 @@ def test_every_policy_has_a_name_and_says_what_it_is_for() -> None:
     for name in policies.names():
         assert policies.get(name).name == name
         assert len(policies.describe(name)) > 20
+
+
+def test_the_list_of_policies_has_each_once_by_its_short_name() -> None:
+    """The names are a contract: people, examples and checks rely on them."""
+    aurora = ["round_robin", "tuple_at_a_time", "thread_per_box", "mc", "ml", "mm", "auto_traversal", "top_k"]
+    goals, ordered = ["qos", "qos_bucketed"], ["qst", "lp", "et", "ct"]
+    haren = ["fcfs", "queue_size", "highest_rate", "chain", "random", "multi_class"]
+    locality = ["bobox", "bobox_baseline", "las", "nls"]
+    assert policies.names() == sorted([*aurora, *goals, *ordered, *haren, *locality])
+
+
+def test_a_long_name_is_the_same_policy_and_stays_its_name() -> None:
+    assert policies.aliases()["min_cost"] == "mc"
+    for long, short in policies.aliases().items():
+        assert type(policies.get(long)) is type(policies.get(short))
+        assert (policies.get(long).name, policies.get(short).name) == (long, short)
+        assert policies.describe(long) == policies.describe(short)
+    assert policies.get("min_cost", train=Count(9)).train == Count(9)
+    assert policies.elastic("last_in_pipeline").name == "elastic(last_in_pipeline)"
+    assert policies.haren(prioritize="first_come_first_served").prioritize is policies.haren().prioritize
+    with pytest.raises(PipelineError, match="Did you mean 'min_cost'"):
+        policies.get("min_costs")
+    with pytest.raises(PipelineError, match="'min_cost' has no option 'k'; it takes train"):
+        policies.get("min_cost", k=3)
+
+
+def test_a_run_takes_long_names_and_its_report_shows_the_name_that_was_given() -> None:
+    rows = [{"n": number} for number in range(5)]
+    for given in ("min_cost", "mc"):
+        app = hg.App("names")
+        app.source("rows", testing.Timed([(0.0, rows)])).filter("n > 2").to("q", hg.to_list([]))
+        assert app.run("simulated", policy=given).policy == given
 
 
 def test_an_unknown_policy_is_told_with_the_nearest_and_all_others() -> None:

@@ -218,3 +218,25 @@ def test_fair_steps_take_queries_that_other_steps_are_at() -> None:
     steps = asked(catalog, OLDEST_EVERY)
     assert all(step == {2, 3} for step in steps[:-1])
     assert 0 in steps[-1]
+
+
+GATHERING = ["lp", "mc", "ml", "mm", "auto_traversal", "top_k", "fcfs", "chain", "bobox", "las", "nls"]
+
+
+@pytest.mark.parametrize("name", GATHERING)
+def test_a_step_has_as_many_boxes_as_its_start_is_worth(name: str) -> None:
+    """Ten boxes with 0.1 s of work each; a plan that costs nothing to start has one."""
+    for overhead, expected in ((0.0, 1), (0.25, 3), (5.0, 10)):
+        entries = [BoxEntry(f"b{n}", 1, (), (), (f"q{n}",), 0.01, fed_by=(0,), request=n) for n in range(10)]
+        catalog = Catalog(entries, {})
+        catalog.plan_overhead = overhead
+        policy = policies.get(name)
+        policy.start(catalog, 1)
+        for box in range(10):
+            event = Spawned(0.0, box, QueueState(10, mean=0.0))
+            catalog.apply(event)
+            policy.handle(event)
+        plan = next(d.plan for d in policy.handle(Idle(0.0, 0)) if isinstance(d, Run))
+        assert len({call.box for call in plan}) == expected
+        if overhead:
+            assert {call.train.size(entries[call.box]) for call in plan} == {10}

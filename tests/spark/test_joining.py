@@ -97,7 +97,7 @@ def test_a_serial_that_the_application_does_not_have_is_refused(tmp_path: Path) 
     write(folder, 0)
     run(build(folder, found, {"first": "earliest"}), checkpoint, found, {"first": BATCH // 2})
     app = build(folder, found, {"first": "earliest", "late": 1_000})
-    with pytest.raises(RunError, match=r"query 'late' is to start with tuple 1000.*from 0 to 40"):
+    with pytest.raises(RunError, match=r"query 'late' asks to start with tuple 1000.*from 0 to 40"):
         app.run(hg.Spark(checkpoint=checkpoint), until=PATIENCE)
 
 
@@ -163,7 +163,8 @@ def test_rows_that_are_gone_are_counted_and_not_left_out(
         rows = {"first": (number + 1) * BATCH // 2}
         run(follow(folder, "json", found, {"first": "earliest"}), checkpoint, found, rows)
     words = {
-        "earliest": rf"query 'late' is to start with the earliest tuple, but {2 * BATCH} of the {3 * BATCH} "
+        "earliest": rf"query 'late' asks to start with the earliest tuple, but {2 * BATCH} of the "
+        rf"{3 * BATCH} "
         rf"tuples of source 'rows' are gone.*from {2 * BATCH} on.*start='now'",
         5: rf"start with tuple 5.*from {2 * BATCH} to {3 * BATCH}",
     }

@@ -244,7 +244,7 @@ def test_a_record_that_was_changed_is_noticed(noise: bytes, data: Any) -> None:
 def test_two_logs_cannot_both_append(tmp_path: Path) -> None:
     one, other = (Log(Storage(str(tmp_path))) for _ in range(2))
     one.append(start())
-    with pytest.raises(RunError, match="somebody else has written record 0"):
+    with pytest.raises(RunError, match="another run has written record 0"):
         other.append(start())
 
 
@@ -256,7 +256,7 @@ def test_a_log_that_another_has_overtaken_and_compacted_cannot_append(tmp_path: 
     for _ in range(3):
         other.append(start())
     other.compact(position, start(), "logged")
-    with pytest.raises(RunError, match="somebody else has written record 1"):
+    with pytest.raises(RunError, match="another run has written record 1"):
         stale.append(start())
     other.append(start())
     assert Log(Storage(str(tmp_path))).recover(NODES, "logged")[2] is not None

@@ -126,7 +126,7 @@ def superboxes(sizes: Sizes, console: Console) -> list[Finding]:
                     spent = report.overhead.total / calls(report)
                     train = report.tuples * trees["depth"] / calls(report)
                     extra.setdefault(engine, []).append(
-                        f"{train:.1f} tuples and {spent * 1e6:,.0f} µs beside them a call with {policy}"
+                        f"{train:.1f} tuples and {spent * 1e6:,.0f} µs apart from them a call with {policy}"
                     )
         console.print(f"figure 5: {engine} done")
     console.print(curves.table())
@@ -174,7 +174,7 @@ QUIET = 0.3
 
 def trains(sizes: Sizes, console: Console) -> list[Finding]:
     """A result's latency less the work on its path, by train size and burst; a box at a time, one tree."""
-    curves = Curves("figure 8: ms of a result's latency beside its processing, by train size", "share", 2)
+    curves = Curves("figure 8: ms of a result's latency without its processing, by train size", "share", 2)
     system = Curves("the same runs: ms of the system's overhead per input tuple", "share", 2)
     for engine in (THREADS, SIMULATED):
         shares = sizes.shares if engine == SIMULATED else (sizes.shares[0], sizes.shares[-1])
@@ -219,7 +219,7 @@ def trains(sizes: Sizes, console: Console) -> list[Finding]:
     why = (
         f"whole trains cut the system's overhead per tuple from {spared[0]:.2f} to {spared[1]:.2f} ms "
         "(simulated), but a tuple also waits for the work on those that came with it, and that is "
-        f"{MEAN_COST / CALL:.0f} times what a call takes beside it; with tuples of a tenth of the cost "
+        f"{MEAN_COST / CALL:.0f} times the overhead of a call; with tuples of a tenth of the cost "
         f"latencies are {cheap[4]:.2f} and {cheap[1]:.2f} ms, {cheap[4] / cheap[1]:.1f} times"
     )
     return [

@@ -43,7 +43,7 @@ def run(quick: bool, console: Console) -> list[Result]:
         else qos.Sizes(60, 200)
     )
     console.print(
-        f"simulated: a call costs {CALL * 1e6:.0f} µs and a decision {DECISION * 1e6:.0f} µs beside "
+        f"simulated: a call costs {CALL * 1e6:.0f} µs and a decision {DECISION * 1e6:.0f} µs, for "
         "tuples of 100 to 1,000 µs, as the paper implies"
     )
     findings: list[Finding] = [

@@ -16,7 +16,6 @@ from headgate.scheduling.interface import Policy
 
 STEADY = 0.7
 """Up to this load the paper's systems are not overloaded."""
-BUCKETED = "qos_bucketed"
 USUAL = 20
 """Partitions with which the paper has its best QoS."""
 PAPER_QOS = 0.85
@@ -87,18 +86,8 @@ def utility(sizes: Sizes, console: Console) -> list[Finding]:
     ]
 
 
-def bucketed(partitions: int) -> Policy | None:
-    """The priority tuple in buckets, that many ranges of gradient and of slack; None where there is none."""
-    if BUCKETED not in policies.names():
-        return None
-    return type(policies.get(BUCKETED))(partitions, partitions)  # type: ignore[call-arg]
-
-
 def bucketing(sizes: Sizes, console: Console) -> list[Finding]:
     """QoS and the scheduler's overhead by partitions; a decision costs what it takes here, measured."""
-    if bucketed(1) is None:
-        console.print(f"figures 13 and 14: left out, there is no policy '{BUCKETED}' here.")
-        return []
     curves = Curves("figure 13: mean QoS by partitions of gradient and slack", "partitions")
     overhead = Curves("figure 14: the scheduler's overhead in seconds", "partitions")
 
@@ -121,8 +110,7 @@ def bucketing(sizes: Sizes, console: Console) -> list[Finding]:
     )
     note("priority tuple", sizes.partitions, exact_run)
     for partitions in sizes.partitions:
-        policy = bucketed(partitions)
-        assert policy is not None
+        policy = policies.get("qos_bucketed", gradients=partitions, slacks=partitions)
         note("buckets", [partitions], deliver(policy, load))
     console.print(curves.table())
     console.print(overhead.table())

@@ -23,7 +23,7 @@ COST = (1e-4, 1e-3)
 """Seconds per tuple, as in the paper."""
 MEAN_COST = sum(COST) / 2
 CALL = 60e-6
-"""Seconds of a box call beside its tuples, in simulation.
+"""Seconds of a box call apart from its tuples, in simulation.
 
 Implied by the paper: superboxes hold at 90 % of the capacity, so that a call of one tuple of 550 µs takes at
 most 550 / 0.9 - 550 = 61 µs more.

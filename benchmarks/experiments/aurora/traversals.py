@@ -152,7 +152,7 @@ def memory(sizes: Sizes, console: Console) -> list[Finding]:
     least = single["mm"].tuple_seconds()
     why = (
         "with MC what a subtree has made waits for its siblings, while ML has it filtered all the way down; "
-        "MC gains only by its fewer calls, and those are cheap beside whole queues. With a single tuple at "
+        "MC gains only by its fewer calls, and those are cheap next to whole queues. With a single tuple at "
         f"every input MC has {single['mc'].tuple_seconds() / least:.2f} and ML "
         f"{single['ml'].tuple_seconds() / least:.2f} times MM (simulated)"
     )

@@ -199,7 +199,7 @@ def overheads(sizes: Sizes, cores: int, console: Console) -> list[Result]:
     """The share of the workers' time in scheduling tasks, waiting included, by period and operators.
 
     In brackets the processor's time of a task over the period, as if all workers waited for all of it: what
-    the share would be if nobody else wanted the cores.
+    the share would be if no other program wanted the cores.
     """
     table = Table(title="share of worker time in scheduling tasks, threads", title_justify="left")
     table.add_column("operators", justify="right")
@@ -230,7 +230,7 @@ def overheads(sizes: Sizes, cores: int, console: Console) -> list[Result]:
                     Result(
                         "haren, scheduling tasks, processor",
                         f"{PAPER} 2",
-                        "the same of the processor's time, as if all waited for whoever computes",
+                        "the same of the processor's time, as if all waited for the worker that computes",
                         computing,
                         LONGEST,
                         computing < LONGEST,

@@ -17,7 +17,7 @@ from headgate.engines.base import Engine
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.events import Event, Finished, Rescheduled, Started
+from headgate.scheduling.events import Changed, Event, Finished, Rescheduled, Spawned, Started
 from headgate.scheduling.interface import Decision, Policy
 from headgate.scheduling.wrapper import Around
 
@@ -153,11 +153,11 @@ class Watched(Around):
 
 
 def _touched(event: Event) -> Iterator[int]:
-    place = getattr(event, "box", None)
-    if place is not None:
-        yield place
-    for other, _ in getattr(event, "queues", ()):
-        yield other
+    if isinstance(event, Spawned | Started | Finished | Changed):
+        yield event.box
+    if isinstance(event, Finished):
+        for other, _ in event.queues:
+            yield other
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ BEGINS = (4_096, 262_144)
 """Sizes from which the tuner has to find its way."""
 AGAIN = 1_000
 WORKED_OFF = 8
-"""Packets of which a rate is made at least; the last one may be half done."""
+"""A rate is made from at least so many packets; the last one may be half done."""
 NEAR = 0.95
 """At least this share of the best size's throughput is as good."""
 
@@ -265,7 +265,7 @@ def tuned(
 
 
 def _endless(sizes: Sizes) -> App:
-    """A pipeline whose rows come again and again, for longer than anybody looks."""
+    """A pipeline whose rows come again and again, for longer than the measurement."""
     app = App("endless")
     source = app.source("s0", from_batches(requests.batches(sizes.sweep_rows, 0) * AGAIN))
     requests.pipeline(source, 8).to("r0", to_function(lambda query, batch: None))

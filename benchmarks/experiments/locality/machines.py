@@ -1,7 +1,7 @@
 """The papers' experiments on the papers' machines, in simulation with their caches and memory nodes.
 
-Real packets go through real boxes; how long a box computes per row is set (``COMPUTING``), since nobody knows
-what the papers' operators took, and what reading and writing costs on top comes from the machine's memory
+Real packets go through real boxes; how long a box computes per row is set (``COMPUTING``), since no paper
+says what the papers' operators took.  What reading and writing costs on top comes from the machine's memory
 model.  Nothing is charged for semaphores and for deciding.
 """
 
@@ -31,7 +31,7 @@ LAS_PAPER, BOBOX_PAPER = "locality-aware scheduling", "Bobox"
 ROW = 32
 """Bytes of a row of ``benchmarks.workloads.requests``."""
 CALL = 2e-6
-"""Seconds that a call costs beside its rows: assumed."""
+"""Seconds that a call costs apart from its rows: assumed."""
 COMPUTING = (1e-9, 5e-9, 25e-9)
 """Seconds per row and box: a comparison, some arithmetic, a probe of a hash table."""
 LONG = 1e-6

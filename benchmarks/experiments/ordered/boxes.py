@@ -68,7 +68,7 @@ def ignore(query: str, batch: pa.RecordBatch) -> None:
 
 
 def skewed(sigma: float, rows: int, centre: float = 0.0) -> pa.RecordBatch:
-    """Keys from a normal distribution, of which [-1, 1] is scaled to the key space."""
+    """Keys from a normal distribution whose range [-1, 1] is scaled to the key space."""
     random, found = np.random.default_rng(9), np.empty(0)
     while len(found) < rows:
         drawn = random.normal(centre, sigma, 2 * rows)
@@ -248,7 +248,7 @@ def latency(sizes: Sizes, console: Console) -> list[Finding]:
         return Side(ours, theirs, ours >= 1.5 * theirs)
 
     why = (
-        f"every call takes {np.mean(calls) * 1e6:,.0f} µs of Python beside its tuple, and splitting a tuple "
+        f"every call takes {np.mean(calls) * 1e6:,.0f} µs of Python without its tuple, and splitting a tuple "
         f"over {RANGES} buckets more, which the other tuples wait for"
     )
     return [

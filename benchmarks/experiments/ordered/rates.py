@@ -1,4 +1,4 @@
-"""Rates of the five queries on two workers: their peak, latency at 80 % of it, and bytewax beside Q4.
+"""Rates of the five queries on two workers: their peak, latency at 80 % of it, and bytewax on Q4.
 
 The peak is the highest rate of arrival that a query keeps up with: it is done soon after the last row has
 come.  It is searched for downwards from the rate at which rows that are all there are worked off, which is

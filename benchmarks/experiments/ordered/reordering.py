@@ -122,7 +122,7 @@ def _reordering(
     bound = 1 / (one * sent * costs.send)
     full = sum(report.ring_full for report in found["nonblocking", 2])
     why = (
-        f"passing a tuple on takes {costs.send * 1e6:.2f} µs and a call {costs.call * 1e6:,.0f} µs beside "
+        f"passing a tuple on takes {costs.send * 1e6:.2f} µs and a call {costs.call * 1e6:,.0f} µs without "
         f"its tuples; sending is serial either way, which bounds the speedup at {bound:.1f}; on two threads "
         f"{full} results found the ring full"
     )

@@ -29,7 +29,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import headgate as hg
 from benchmarks import apart
 from benchmarks.experiments.spark.latencies import Measurement
 from benchmarks.result import Result
@@ -59,12 +58,11 @@ def run(quick: bool, console: Console) -> list[Result]:
     """All sizes and sides, then the claims."""
     sizes = QUICK_SIZES if quick else SIZES
     seconds, settle = (8.0, 4.0) if quick else (20.0, 10.0)
-    ours = "headgate" if hasattr(hg, "Spark") else "headgate-threads"
     found: Found = {}
     for keyed in (False, True):
         given_up: set[str] = set()
         for size in sizes:
-            for side in (ours, "structured-fifo", "structured-fair", *FUSED, "real-time"):
+            for side in ("headgate", "structured-fifo", "structured-fair", *FUSED, "real-time"):
                 if side in given_up or (side == "real-time" and size > 1):
                     continue
                 measured = measure(side, size, keyed, seconds, settle, console)
@@ -77,7 +75,7 @@ def run(quick: bool, console: Console) -> list[Result]:
                     console.print(f"  {NAMES[side]} is past {TOO_SLOW:g} s: not tried with more queries.")
                     given_up.add(side)
     console.print(table(found))
-    return claims(found, ours)
+    return claims(found, "headgate")
 
 
 def measure(
@@ -164,7 +162,7 @@ def table(found: Found) -> Table:
     made.caption = (
         "Each query weighs the same. Under 1 s: by the query's median. Silent: without any result while it "
         "was measured, counted with the time since its last one. CPU: this process, the JVM and the Python "
-        "workers, from /proc, over the stream's tuples, each of which every query sees."
+        "workers, from /proc, over the stream's tuples; every query sees each of them."
     )
     return made
 
@@ -173,7 +171,7 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found, ours: str) -> list[Result]:
-    """What was to be shown, beside what was found."""
+    """The claims, with what was measured."""
     results = []
     for (side, size, keyed), measured in sorted(found.items(), key=lambda each: (each[0][2], each[0][1])):
         if side == ours:

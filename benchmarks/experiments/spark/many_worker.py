@@ -23,7 +23,7 @@ from benchmarks.experiments.spark.latencies import Measurement, Recorder, Span, 
 from benchmarks.workloads import many_queries
 from headgate.demo import small_queries
 from headgate.demo.small_queries import Question
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import HeadgateError
 
 SIDES = (
     "headgate",
@@ -56,7 +56,7 @@ def _structured(
 
     recorder = Recorder([question.name for question in questions], structured.PERIOD)
     spark = structured.session(fair=side.endswith("fair"))
-    # Queries are still writing to it when this process ends; whoever started the process clears up.
+    # Queries are still writing to it when this process ends; the process that started it clears up.
     folder = Path(tempfile.mkdtemp(prefix="headgate-structured-"))
     if side == "real-time":
         refused = structured.refusal(spark, questions[0], rate, folder)
@@ -123,7 +123,7 @@ def _headgate(
 
     def look() -> None:
         spans.append(watch(recorder, settle, seconds, WARM_LIMIT, PATIENCE))
-        # As if somebody had pressed Ctrl-C: the run ends here, and still reports.
+        # As after Ctrl-C: the run ends here, and still reports.
         _thread.interrupt_main()
 
     threading.Thread(target=look, daemon=True).start()
@@ -138,13 +138,7 @@ def _headgate(
 
 
 def _engine(side: str) -> hg.Engine:
-    if side == "headgate-threads":
-        return hg.Threads(workers=2)
-    made = getattr(hg, "Spark", None)
-    if made is None:
-        raise PipelineError("This version has no Spark engine; measure --side headgate-threads instead.")
-    engine: hg.Engine = made(master="local[2]")
-    return engine
+    return hg.Threads(workers=2) if side == "headgate-threads" else hg.Spark(master="local[2]")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def table(found: dict[tuple[float, str], Found], rate: int) -> Table:
 
 
 def claims(found: dict[tuple[float, str], Found]) -> list[Result]:
-    """What was to be shown, beside what was found."""
+    """The claims, with what was measured."""
     results = []
     for (load, side), seen in found.items():
         if side == "qos":

@@ -232,7 +232,7 @@ def _headgate(policy: str, asked: list[Question], rate: int, seconds: float, set
     app = hg.App("spark-qos")
     source = app.source("clicks", hg.from_rate(rate, burst=max(rate // BURSTS, 1), start_time=began))
     for question in asked:
-        # Everybody makes clicks of numbers by themselves, as Structured Streaming's queries do.
+        # Every query makes its own clicks from numbers, as Structured Streaming's queries do.
         answers = small_queries.ask(question, small_queries.clicks(source))
         answers.to(question.name, hg.to_function(recorder), qos=graph(question))
     # The source counts from the moment at which the run starts, which only the run knows.
@@ -249,7 +249,7 @@ def _headgate(policy: str, asked: list[Question], rate: int, seconds: float, set
         while not offsets:  # on a busy machine Spark takes its time to start
             time.sleep(0.1)
         spans.append(observe(recorder, settle, seconds, shift))
-        # As if somebody had pressed Ctrl-C: the run ends here, and still reports.
+        # As after Ctrl-C: the run ends here, and still reports.
         _thread.interrupt_main()
 
     threading.Thread(target=look, daemon=True).start()

@@ -14,7 +14,7 @@ from headgate.runtime.report import Report
 
 
 def compare(report: Report, seconds: float, rate: float, console: Console) -> None:
-    """Run the small queries as Structured Streaming and show them beside the demo's report."""
+    """Run the small queries as Structured Streaming and show them next to the demo's report."""
     console.print(
         f"\nNow the {len(QUESTIONS)} small queries as plain Structured Streaming, a StreamingQuery each, in "
         "a process of their own (some minutes: it is measured once every query has answered) …"
@@ -50,7 +50,7 @@ def comparison(report: Report, theirs: list[Measurement]) -> Table:
             name, "Structured Streaming", answered, duration(other.p50), duration(other.p99), qos, ""
         )
     table.caption = (
-        "Headgate: the whole run, start included, beside five larger queries. Structured Streaming: warm, "
-        "and nothing beside it; queries that were silent meanwhile count with the time since they answered."
+        "Headgate: the whole run, start included, with five larger queries. Structured Streaming: warm, "
+        "and nothing else runs; queries that were silent meanwhile count with the time since they answered."
     )
     return table

@@ -72,7 +72,7 @@ class Pipeline:
         importance: str | None = None,
         query_class: int = 0,
     ) -> None:
-        """Let a query leave."""
+        """Add the output of a query."""
         if not isinstance(name, str) or not name:
             raise PipelineError(
                 "to(…): give the query a name, e.g. stream.to('abandoned', hg.to_parquet('out'))."
@@ -123,10 +123,9 @@ class Pipeline:
         check_shared(name, sink, [*((o.name, o.sink) for o in self.outputs), *letters])
         written = Path(os.path.abspath(sink.path))
         for source in self.sources:
-            path = getattr(source.origin, "path", None)
-            if path is None:
+            if source.origin.path is None:
                 continue
-            read = Path(os.path.abspath(str(path)))
+            read = Path(os.path.abspath(source.origin.path))
             if written == read or written in read.parents or read in written.parents:
                 raise CycleError(
                     f"Query '{name}' writes to {sink.path}, which source '{source.name}' reads: its results "

@@ -71,7 +71,7 @@ class Running:
         self._change(Change(add=names), self._outputs_named(names))
 
     def remove(self, *names: str) -> None:
-        """Let queries go; what they have given stays."""
+        """Remove queries; their results stay."""
         self._change(Change(remove=names))
 
     def _change(self, change: Change, outputs: Sequence[Output] = ()) -> None:

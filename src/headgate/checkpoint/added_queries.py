@@ -78,7 +78,7 @@ def first_serial(output: Output, position: Position, root: str) -> int:
         for name, (rows, _) in gone.items():
             if rows:
                 raise RunError(
-                    f"query '{output.name}' is to start with the earliest tuple, but {rows} of the "
+                    f"query '{output.name}' asks to start with the earliest tuple, but {rows} of the "
                     f"{read[name].rows} tuples of source '{name}' are gone: every query had read them. There "
                     f"are all tuples from {whole} on: say start={whole}, or start='now' for new ones only; "
                     "start with a new checkpoint to read everything again."
@@ -87,7 +87,7 @@ def first_serial(output: Output, position: Position, root: str) -> int:
     assert isinstance(output.start, int)
     if not whole <= output.start <= offsets.next_serial:
         raise RunError(
-            f"query '{output.name}' is to start with tuple {output.start}, but the application has those "
+            f"query '{output.name}' asks to start with tuple {output.start}, but the application has those "
             f"from {whole} to {offsets.next_serial}; use one of these, 'earliest' or 'now'."
         )
     return output.start

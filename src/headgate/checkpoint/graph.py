@@ -41,7 +41,7 @@ class Node:
     operator: Operator | None
     output: Output | None
     schemas: tuple[pa.Schema, ...]
-    """Of each port."""
+    """By port."""
     feeds: tuple[Feed, ...]
     """All arrows in, port by port."""
     ports: tuple[tuple[int, ...], ...]

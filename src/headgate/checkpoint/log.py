@@ -105,7 +105,7 @@ class Log:
             self.unpublished[number] = record["files"]
 
     def _fulfil(self, record: Data) -> None:
-        """Of an announced step, only the nodes that have not passed its end are still to come."""
+        """An announced step is still due for the nodes that have not passed its end."""
         for step in record.get("repeats", ()):  # logs of version 0.3, whose repeats had another number
             self.intents.pop(step, None)
         intent = self.intents.pop(record.get("step", 0), None)
@@ -148,7 +148,7 @@ class Log:
             created = False
         if not created:
             raise RunError(
-                f"checkpoint '{self.storage.root}': somebody else has written record {self.next} of its log; "
+                f"checkpoint '{self.storage.root}': another run has written record {self.next} of its log; "
                 "is the same application running twice? This run stops, and nothing of it is lost."
             )
         self._note(number, record)

@@ -71,7 +71,7 @@ class Admitted:
     serials: list[int] = field(default_factory=list)
     """The serial of each extent's first row, unless sources take turns."""
     ages: list[float] = field(default_factory=list)
-    """Of all rows before each extent together, the seconds that they came after ``since``."""
+    """Before each extent, the sum over all rows of the seconds that they came after ``since``."""
     since: float | None = None
     """An arrival from which the others are counted, so that sums of them stay exact."""
     rows: int = 0

@@ -1,4 +1,4 @@
-"""Who has a checkpoint: one run at a time, as long as its process lives.
+"""The owner of a checkpoint: one run at a time, as long as its process lives.
 
 The kernel keeps the lock and releases it when the process ends, however it ends, so no stale lock is left.  A
 file that only contains a process number would have to be believed or not after a crash.  The lock does not

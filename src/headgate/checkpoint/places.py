@@ -2,7 +2,7 @@
 
 Sources, sinks and checkpoints all take a place from the user, and all check it here, when the pipeline is
 built.  A URL of a store that Headgate cannot reach would otherwise be taken as the name of a local folder
-(``s3a:``), and the rows would be where no one looks for them.
+(``s3a:``), and the rows would be lost there.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Position:
 
     def __init__(self, nodes: Nodes) -> None:
         self.names = [source.name for source in nodes.network.sources]
-        """Of the sources, by number."""
+        """Offsets of the sources, by number."""
         self.offsets = Offsets(len(self.names))
         self._arrows = {node.key: len(node.feeds) for node in nodes.all}
         self.nodes = {key: self._new(key) for key in self._arrows}

@@ -1,8 +1,8 @@
 """Where a run keeps what must outlive it: a folder, reached from the driver and from every executor.
 
-The one promise that everything rests on is an exclusive create: of two who create the same name, one is told
-that it exists, and whoever reads the name sees all of it or nothing.  A place that cannot promise that is
-refused when the run starts.
+The one promise that everything rests on is an exclusive create: of two processes that create the same name,
+one is told that it exists, and a reader of the name sees all of it or nothing.  A place that cannot promise
+that is refused when the run starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.checkpoint.places import local_path
 from headgate.errors import RunError
 
 _TASKS_WRITE = ("states", "queues")
-"""Made before tasks write there: of two tasks at once, only the one that makes a folder syncs its name."""
+"""Made before tasks write there: if two tasks made a folder, only one of them would sync its name."""
 FOLDERS = ("log", "snapshots", "states", "queues", "staged", "spool", "pipelines", "slots", "history")
 """What a checkpoint consists of."""
 
@@ -39,7 +39,7 @@ class Storage:
         return os.path.join(self.root, name)
 
     def prepare(self) -> None:
-        """Make the folder, and find out whether it keeps the promise and nobody else can write to it."""
+        """Make the folder, and find out whether it keeps the promise and no other user can write to it."""
         try:
             self._make_private()
             probe = f".probe-{uuid.uuid4().hex}"
@@ -86,7 +86,7 @@ class Storage:
         return True
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whose name nobody else uses."""
+        """Write a file whose name no other process uses."""
         path = Path(self.path(name))
         self._write(path, data)
         if self.durable:
@@ -101,7 +101,7 @@ class Storage:
                 os.fsync(file.fileno())
 
     def replace(self, name: str, data: bytes) -> None:
-        """Write a file that may be there; whoever reads it sees the old content or the new."""
+        """Write a file that may be there; a reader sees the old content or the new."""
         temporary = f"{name}.{uuid.uuid4().hex}"
         path = Path(self.path(temporary))
         make_folder(path.parent, durable=False, private=True)

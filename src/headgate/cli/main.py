@@ -236,10 +236,13 @@ def list_policies() -> None:
     Example: `headgate policies`
     """
     table = Table()
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
+    table.add_column("or", no_wrap=True)
     table.add_column("what it does")
+    long = {short: name for name, short in policies.aliases().items()}
     for name in policies.names():
-        table.add_row(f"[bold]{name}[/]" if name == policies.DEFAULT else name, policies.describe(name))
+        shown = f"[bold]{name}[/]" if name == policies.DEFAULT else name
+        table.add_row(shown, long.get(name, ""), policies.describe(name))
     console.print(table)
     console.print("The bold one is the default.")
 

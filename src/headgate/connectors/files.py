@@ -26,6 +26,8 @@ class FileSource(Source):
     ``columns`` narrows what is read; an engine may set it before it opens the source.
     """
 
+    path: str
+
     def __init__(self, path: str, format: formats.Format, schema: pa.Schema, follow: bool) -> None:
         self.path = path
         self.format = format

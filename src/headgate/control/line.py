@@ -43,7 +43,7 @@ class Runner(Protocol):
 
 
 class Line:
-    """The line to a run: what is planned for it, and whoever wants something of it while it goes on."""
+    """The line to a run: changes that are planned, and requests from other threads while it goes on."""
 
     def __init__(
         self,

@@ -1,10 +1,9 @@
 """Commands to a running application, through one Unix socket that its process owns.
 
 A request is one JSON line, ``{"command": "restart", "arguments": {"query": "carts"}}``, and so is its answer;
-whatever goes wrong is an answer with ``"error"``.  The socket lies in a folder of the user's
-own (``socket_folder``).  Whether a socket's process is alive is told by a lock beside it, which the kernel
-lets go when the process ends, however it ends: so two processes cannot both take over what a dead one has
-left.
+an error is an answer with ``"error"``.  The socket lies in a folder of the user's own (``socket_folder``).  A
+lock file next to it says whether its process is alive.  The kernel releases the lock when the process ends,
+however it ends: so two processes cannot both take over the socket of a dead one.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Control:
                     f"Application '{self.app_name}' is already running{process}; stop it first, or give this "
                     "one another name."
                 ) from None
-            # Who had it before removes the file on closing: a lock on a removed file excludes nobody.
+            # The owner before removes the file when it closes; a lock on a removed file excludes no process.
             if there == os.fstat(lock).st_ino:
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -161,11 +160,11 @@ class Control:
                 if self._closing:
                     return
                 continue
-            # A thread each, so that one who connects and says nothing keeps nobody waiting.
+            # A thread each, so that a client which connects and says nothing does not block the others.
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # Whoever asked may be gone before the answer is there.
+        # The client may be gone before the answer is there.
         with connection, contextlib.suppress(OSError):
             connection.settimeout(PATIENCE)
             line = _read_line(connection)

@@ -1,7 +1,7 @@
-"""Where control sockets are, and whom they belong to.
+"""Where control sockets are, and which user they belong to.
 
-A socket is as trustworthy as the folder that it lies in: who can write to the folder can put a socket of his
-own there.  So both sides look at the owner and the mode of the folder, the command also at the socket's
+A socket is as trustworthy as the folder that it lies in: a user who can write to the folder can put another
+socket there.  So both sides look at the owner and the mode of the folder, the command also at the socket's
 owner, and both ask the kernel who is connected, because files can change after they were looked at.
 """
 

@@ -32,7 +32,7 @@ class Engine:
         seed: int = 0,
         line: Line | None = None,
     ) -> Report:
-        """Run it to its end; ``line`` is how others reach the run meanwhile."""
+        """Run it to its end; through ``line`` other threads reach the run."""
         raise NotImplementedError
 
 
@@ -46,7 +46,7 @@ def deadline(until: Until) -> float | None:
 
 
 def refuse_history(network: Network, engine: str) -> None:
-    """Only the Spark engine keeps what a query has given."""
+    """Refuse queries with ``keep=``: only the Spark engine keeps results."""
     kept = [output.name for output in network.outputs if output.keep is not None]
     if kept:
         raise PipelineError(
@@ -93,7 +93,7 @@ def refitted(policy: Policy, packet_rows: int | str | None, rows: int) -> Policy
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:
-    """A scheme that there is not is an error when the engine is made."""
+    """Refuse an unknown scheme when the engine is made."""
     if given not in known:
         raise PipelineError(
             f"{engine}({what}={given!r}): there is no such scheme.{nearest(given, known)} "

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    def now(self) -> float: ...
 
 
 class WallClock:

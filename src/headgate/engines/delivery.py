@@ -45,9 +45,9 @@ class Delivery:
         taken: Iterable[tuple[Packet, Times | None]],
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """What was taken from an output; one caller per output at a time.
+        """Hand over what was taken from an output; one caller per output at a time.
 
-        Of a run that was stopped, only what a sink has begun with is waited for.
+        After a stop, a sink finishes the packet that it has begun and gets no other.
         """
         for packet, times in taken:
             if stopped():

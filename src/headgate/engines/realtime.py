@@ -56,7 +56,7 @@ class RealtimeRun:
         self.halted = False
         """It was stopped before it was done: by hand, by its time, or by an error of our own."""
         self.closed = False
-        """The end: a thread that comes back only now touches nothing any more."""
+        """The run is over: a thread that comes back only now must touch nothing."""
         self.over = threading.Event()
         self.crash: BaseException | None = None
         self._actions: list[tuple[float, int, Callable[[float], None]]] = []
@@ -103,10 +103,10 @@ class RealtimeRun:
         self.leave(self.tell(TimerDue(timer.key), now))
 
     def leave(self, left: Sequence[Instruction]) -> None:
-        """Lock held, on no worker's account: see to it that what is left gets done."""
+        """Lock held: have the calling thread carry out what is left, on no worker's time."""
 
     def _at(self, at: float, action: Callable[[float], None]) -> None:
-        """Have something done at a time, lock held too."""
+        """Call ``action`` at a time, with the lock held."""
         heapq.heappush(self._actions, (at, next(self._action_count), action))
         self.alarm.notify_all()
 
@@ -117,7 +117,7 @@ class RealtimeRun:
         self.workers.wake_sleepers()
 
     def meet(self, task: Meet) -> None:
-        """Carry a scheduling task out here and now; then everyone asks again."""
+        """Carry a scheduling task out here and now; then all workers ask again."""
         self.core.driver.run_phases(task.phases)
         self.leave(self.tell(Rescheduled()))
         self.workers.wake_sleepers()
@@ -126,7 +126,7 @@ class RealtimeRun:
 
     @contextmanager
     def on(self, line: Line | None) -> Iterator[None]:
-        """The run goes on, and can be reached; what is planned for it comes when it is time."""
+        """Let other threads reach the run by the line while it goes on, and plan the changes of the line."""
         if line is None:
             yield
             return
@@ -167,8 +167,8 @@ class RealtimeRun:
     def _start_workers(self, recruits: Sequence[tuple[int, threading.Thread]]) -> None:
         """No lock: start the threads that a change has called for.
 
-        Under the lock, everyone would wait until the last of a thousand has started.  If the machine gives no
-        more of them, the policy and the number of workers before that change come back.
+        Under the lock, all workers would wait until the last of a thousand has started.  If the machine
+        starts no more, the policy and the number of workers before that change come back.
         """
         for place, (_, thread) in enumerate(recruits):
             try:

@@ -24,7 +24,7 @@ class WorkerPool:
         self._shared = threading.Semaphore(0) if one_semaphore else None
         """One semaphore for all, whose value is the number of tasks."""
         self._passed: set[int] = set()
-        """Workers that it has let pass."""
+        """Workers that it has woken."""
         self.since: list[float] = []
         """When each was made."""
         self.semaphores = 0
@@ -71,8 +71,8 @@ class WorkerPool:
         """Lock held: whether all workers sleep on one semaphore."""
         if one_semaphore == (self._shared is not None):
             return
-        # A worker that was woken may still lie there, for on one semaphore another may have passed instead;
-        # and one that was only about to lie down finds the new bed.  So there is a permit for each.
+        # A worker that was woken may still sleep, because another took its permit on the shared semaphore;
+        # and one that is about to sleep will use the new semaphore.  So both get a permit for each worker.
         self.wake_all()
         self._shared = threading.Semaphore(0) if one_semaphore else None
         self._beds = [self._shared or threading.Semaphore(0) for _ in self._beds]

@@ -70,6 +70,8 @@ class Operator:
     kind: ClassVar[Kind] = Kind.STATELESS
     slow: bool = False
     """Runs Python per row."""
+    fn: Any = None
+    """The user's function; a slow operator calls it once for every row, so bad rows can be found."""
     cost: float | None = None
     """Stated seconds per tuple, for the papers' synthetic boxes; None: measure it."""
     selectivity: float | None = None

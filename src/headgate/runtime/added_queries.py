@@ -1,8 +1,8 @@
 """Queries that join a run on threads or in simulation: boxes of their own, from the next tuple on.
 
-A box that is shared runs once, with one state and one cursor, and here what a source brought is gone once it
-was read.  So a query that joins begins with the next tuple, and no box that has seen earlier ones is where it
-begins: it gets a copy of each.  Queries that join together share theirs.
+A box that is shared runs once, with one state and one cursor, and here rows are gone once they were read.  So
+a query that joins begins with the next tuple.  Running boxes have seen earlier ones, so it gets a copy of
+each.  Queries that join together share theirs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headgate.graph.network import Arrow, Box, Network, Output, Port, Source, bo
 
 
 def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
-    """A running network with queries more, each with boxes of its own."""
+    """A running network with additional queries, each with boxes of its own."""
     check_new(network, outputs)
     made: dict[Box, Box] = {}
     for output in outputs:
         if output.start not in ("earliest", "now"):
             raise PipelineError(
-                f"query '{output.name}' is to start with tuple {output.start}, which is gone; without a "
+                f"query '{output.name}' asks to start with tuple {output.start}, which is gone; without a "
                 "checkpoint a query that joins starts with the next tuple: say start='now'."
             )
     joining = [_joining(output, made, network) for output in outputs]
@@ -30,7 +30,7 @@ def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
 
 
 def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[str]) -> Network:
-    """A network with some queries more and some fewer; boxes that are still needed stay as they are."""
+    """A network after queries were added and removed; boxes that are still needed stay as they are."""
     check_new(network, outputs)
     check_removal(remove, [output.name for output in network.outputs])
     stay = [output for output in network.outputs if output.name not in remove]
@@ -45,7 +45,7 @@ def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[
 
 
 def _joining(output: Output, made: dict[Box, Box], network: Network) -> Output:
-    """A query that joins, over boxes that were made, and new ones for the others, by names of their own."""
+    """A query that joins: over the boxes in ``made``, and over new ones with names of their own."""
     sources = {source.name: source for source in network.sources}
     known = {box.name for box in (*network.boxes, *made.values())}
     for box in _in_order(output.port):
@@ -59,7 +59,7 @@ def _joining(output: Output, made: dict[Box, Box], network: Network) -> Output:
 
 
 def check_removal(remove: Sequence[str], alive: Collection[str]) -> None:
-    """Queries that go must run, and not be all that do."""
+    """Refuse to remove a query that does not run, or the last one that does."""
     for name in remove:
         if name not in alive:
             raise PipelineError(f"There is no query '{name}' that runs.{nearest(name, alive)}")
@@ -68,7 +68,7 @@ def check_removal(remove: Sequence[str], alive: Collection[str]) -> None:
 
 
 def check_new(network: Network, outputs: Sequence[Output]) -> None:
-    """Queries that join must be new, and read what is being read."""
+    """Refuse a query that is not new, or that reads a source which no query of the run reads."""
     names = [output.name for output in network.outputs]
     sources = [source.name for source in network.sources]
     writing = [(o.name, o.sink) for o in (*network.outputs, *filter(None, [network.dead_letter]))]

@@ -43,7 +43,7 @@ class Entry:
     """When it last had something."""
     idle: bool = False
     until: float = 0.0
-    """Before that it has nothing more, as it said."""
+    """The time before which it has nothing more, as it said."""
     reading: bool = False
     """Its reader is at work."""
     ended_at: int | None = None
@@ -234,7 +234,7 @@ class Admission:
                 buffer.add(found)
 
     def _cut(self, chunk: Chunk) -> list[tuple[int, Packet]]:
-        """What the only source gave, as packets."""
+        """The rows of the only source, as packets."""
         rows, size = chunk.batch.num_rows, self.packet_rows
         return [self._next_packet(0, chunk.slice(start, size)) for start in range(0, rows, size)]
 
@@ -258,7 +258,7 @@ class Admission:
         return packet
 
     def close(self) -> None:
-        """Close the readers, but for one that has not come back from reading."""
+        """Close the readers, except one that has not come back from reading."""
         for entry in self.entries:
             if not entry.ended and not entry.reading:
                 entry.reader.close()

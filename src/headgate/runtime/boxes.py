@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headgate.connectors.sink import Writer
 from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
-from headgate.graph.operator import Kind, Operator
+from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.ordered.reordering import Reorder
@@ -25,7 +25,7 @@ from headgate.scheduling.states import Task
 
 Times = npt.NDArray[np.float64]
 NO_TICKET = -1
-"""Of a call that works on what units brought, and leaves nothing itself."""
+"""The ticket of a call that works on units of others, and leaves nothing itself."""
 
 
 @dataclass(eq=False)
@@ -47,6 +47,7 @@ class LiveBox:
     """For every arrow in, the box it comes from; -1 for a source."""
     port_sources: list[list[int]] = field(default_factory=list)
     """For every port, the sources whose tuples can reach it."""
+    keyed: bool = False
     holds_time: bool = False
     """A join: inputs that have ended or fallen idle must not hold its time back."""
     merges: list[int] = field(default_factory=list)
@@ -56,11 +57,11 @@ class LiveBox:
     """Puts into order what its lanes make."""
     next_ticket: int = 0
     open_work: dict[int, Unit] = field(default_factory=dict)
-    """By ticket, what was taken and has not yet been seen to have gone on."""
+    """By ticket, units that were taken and that the core has not yet seen leave."""
     sent: deque[Unit] = field(default_factory=deque)
-    """What has gone on, in order, and of which the policy has not yet heard."""
+    """Units that have left, in order, and that the policy has not yet heard of."""
     processor: float = 0.0
-    """Of a keyed box: the processor's time that its calls took, one worker at a time."""
+    """Processor time of the calls of a keyed box, as long as one worker at a time is inside."""
     buckets: Buckets[Unit] | None = None
     """A keyed box whose state is kept by bucket, so that several workers can be inside."""
     end_due: bool = False
@@ -69,21 +70,17 @@ class LiveBox:
     gate: Gate | None = None
     """Drops tuples before its queue; None: nothing was ever dropped."""
     broken: bool = False
-    """A call has failed; whatever comes after it is not sent on."""
-
-    @property
-    def keyed(self) -> bool:
-        return self.operator.kind is Kind.KEYED
+    """A call has failed; later results are not sent on."""
 
     @property
     def late(self) -> int:
         """Rows that came after their window had closed."""
         states = [self.state] if self.buckets is None else self.buckets.states
-        return sum([getattr(state, "late", 0) for state in states])
+        return sum([state.late for state in states if state is not None])
 
     @property
     def idle(self) -> bool:
-        """Nothing of it is under way."""
+        """No call on it is under way."""
         return not self.open_work
 
     @property
@@ -113,15 +110,15 @@ class LiveOutput:
     """In simulation: when the rows of a packet, known by its id, left their box."""
     failed: bool = False
     removed: bool = False
-    """Nobody wants it any more; its sink is to be closed."""
+    """The query was removed; its sink must be closed."""
     undelivered: int = 0
     """Rows that were taken for the sink and not handed over, because the run was stopped."""
     handing: bool = False
     """Its sink is at work."""
     abandoned: bool = False
-    """Its sink did not come back before the run ended; nothing counts that it does now."""
+    """Its sink did not come back before the run ended; what it does now is ignored."""
     missed: dict[str, int] = field(default_factory=dict)
-    """Of a query that joined: by source, the tuples that came before."""
+    """For a query that joined, by source: the tuples that came before."""
     markers: list[Marker] = field(default_factory=list)
 
     @property
@@ -174,7 +171,7 @@ class LiveOutput:
 
 
 Target = tuple[LiveBox | LiveOutput, int]
-"""Where an arrow leads, and which of the arrows there it is."""
+"""The box or output that an arrow leads to, and the number of the arrow there."""
 
 
 @dataclass(eq=False)
@@ -185,7 +182,7 @@ class Unit:
     ticket: int
     rounds: list[Round]
     head: list[Order]
-    """Order of its first packets, from which the first serial is found if somebody asks."""
+    """Order of its first packets, from which the first serial is found if it is needed."""
     end: bool = False
     taken: int = 0
     """Rows that it took from the queue."""
@@ -219,7 +216,7 @@ class Work(Unit):
     """Where the state is kept by bucket: how many tuples to work on."""
     start: float = 0.0
     begun: float = 0.0
-    """When its operators' turn came, after all that had to be done to take it."""
+    """When its operators began, after the train was taken."""
     onward: list[list[Work]] = field(default_factory=list)
     """For every output, the calls that its packets are passed on to."""
     members: dict[int, Work] = field(default_factory=dict)

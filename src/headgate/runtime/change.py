@@ -1,8 +1,8 @@
 """What changes while a run goes on (Haren's live change).
 
-A change comes into force at once and as a whole, between two events: a call that is under way goes on and is
-told to the policy that is then in force, a plan or a scheduling task of the policy before is void, and what
-is queued stays.
+A change comes into force at once and as a whole, between two events: a call that is under way goes on,
+and the policy in force hears of its end; a plan or a scheduling task of the policy before is void; queues
+stay.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from headgate.scheduling.trains import Count, Train
 
 @dataclass(frozen=True)
 class Change:
-    """What is to change; what is None stays.
+    """A change of a run; None leaves a thing as it is.
 
     ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
     (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
-    there is one.  ``add`` and ``remove`` name queries; one that is to be added is the application's, and does
+    there is one.  ``add`` and ``remove`` name queries; a query to add belongs to the application, and does
     not run yet.
     """
 
@@ -70,7 +70,7 @@ class Change:
         return {name: value for name, value in given.items() if value is not None}  # type: ignore[misc]
 
     def check(self, policy: Policy) -> None:
-        """Whether a policy has the settings that are to change."""
+        """Raise if the policy lacks one of the settings that change."""
         for name in self.settings:
             if name not in policy.settings:
                 known = [p for p in policies.names() if name in policies.get(p).settings]

@@ -10,7 +10,6 @@ scheduler's lock, is in ``execute``.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 
 from headgate.graph.network import Network
@@ -55,7 +54,9 @@ class Core:
     """A network in motion.  ``start`` comes first, then ``handle`` for everything that happens.
 
     ``fuse``: calls of one plan that follow each other become one superbox, where that changes nothing but the
-    cost.  ``timer`` and ``processor`` are stopwatches for what deciding and calls cost, not clocks.
+    cost.  ``at_once``: a plan's first call begins with the plan; otherwise the worker asks again for it, so
+    that the engine can let the time of the decision pass.  ``timer`` and ``processor`` are stopwatches for
+    the cost of deciding and of calls, not clocks.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Core:
         drain: bool,
         requested: int | None = None,
         fuse: bool = True,
+        at_once: bool = True,
         seed: int = 0,
         reorder: str = "nonblocking",
         partitioning: str = "hybrid",
@@ -79,7 +81,7 @@ class Core:
         processor: Callable[[], float] | None = None,
     ) -> None:
         self._out: list[Instruction] = []
-        self._fuse, self._topology = fuse, topology
+        self._fuse, self._at_once, self._topology = fuse, at_once, topology
         self.live = live = LiveNetwork(
             network,
             lanes=workers,
@@ -129,14 +131,13 @@ class Core:
         """Let the policy begin."""
         self._put_on_cores(self.driver.workers)
         self.driver.start(self.driver.workers, self.driver.requested)
-        return self._taken()
+        taken = self._out[:]
+        self._out.clear()
+        return taken
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
-        """Take in what happened; what there is to do about it, in order."""
+        """Take in what happened.  Returns what the engine must do about it, in order."""
         self._handlers[type(stimulus)](stimulus, now)
-        return self._taken()
-
-    def _taken(self) -> list[Instruction]:
         taken = self._out[:]
         self._out.clear()
         return taken
@@ -144,8 +145,19 @@ class Core:
     # --- workers ------------------------------------------------------------------------------------
 
     def _free(self, stimulus: Free, now: float) -> None:
-        """The next call of the worker's plan that can run; if there is none, a new plan, or it parks."""
+        """Give the worker the next call of its plan that can run; if there is none, a new plan or Park."""
         worker, plans = stimulus.worker, self.driver.plans
+        if self._begin(worker, now):
+            return
+        self.driver.idle(worker, now, stimulus.overhead)
+        if worker not in plans:
+            self._out.append(Park(worker))
+        elif self._at_once:
+            self._begin(worker, now)
+
+    def _begin(self, worker: int, now: float) -> bool:
+        """Begin the next call of a worker's plan that can run; false if there is none."""
+        plans = self.driver.plans
         plan = plans.pop(worker, ())
         for place, call in enumerate(plan):
             work = self._starting.begin(worker, call, now)
@@ -155,10 +167,8 @@ class Core:
                     rest = tuple([c for c in rest if not self._starting.fuse(work, c, now)])
                 plans[worker] = rest
                 self._out.append(RunCall(worker, work))
-                return
-        self.driver.idle(worker, now, stimulus.overhead)
-        if worker not in plans:
-            self._out.append(Park(worker))
+                return True
+        return False
 
     def _seen(self, stimulus: Seen, now: float) -> None:
         """A worker is on that core; policies hear of it only if it is another one, of the worker's group."""
@@ -249,20 +259,14 @@ class Core:
 
     def report(self, engine: str, seconds: float) -> Report:
         """What has happened so far."""
-        live, driver = self.live, self.driver
-        network = live.network
+        live, network = self.live, self.live.network
         rows = {s.name: e.rows for s, e in zip(network.sources, self.admission.entries, strict=True)}
         least = self.catalog.least_latencies()
         for output in live.outputs:
-            report = output.report
-            report.tuples_in = sum(
-                rows[s.name] - output.missed.get(s.name, 0) for s in network.sources_of(output.output.port)
-            )
-            boxes = network.queries.get(output.output.name, frozenset())
-            report.late = sum(live.boxes[b].late for b in boxes)
-            report.measure(output.markers)
-            if output.output.qos is not None:
-                report.attainable = output.output.qos.utility(least.get(output.output.name, 0.0))
+            query, sources = output.output, network.sources_of(output.output.port)
+            given = sum(rows[s.name] - output.missed.get(s.name, 0) for s in sources)
+            late = sum(live.boxes[b].late for b in network.queries.get(query.name, ()))
+            output.report.settle(given, late, output.markers, query.qos, least.get(query.name, 0.0))
         dropped = {
             (reason, box.box.name): count.load()
             for box in live.boxes
@@ -279,17 +283,12 @@ class Core:
             {box.box.name: box.held for box in live.boxes if not box.removed},
             {output.output.name: output.inbox.rows + output.undelivered for output in queries},
         )
-        return Report(
-            engine=engine,
-            policy=driver.policy.name,
-            workers=driver.workers,
-            seconds=seconds,
-            tuples=sum(rows.values()),
-            queries={output.output.name: output.report for output in live.outputs},
-            boxes=driver.box_reports(),
-            overhead=copy.copy(driver.overhead),
-            trace=driver.trace,
-            ring_full=self.calls.ring_full.load(),
-            packet_rows=self.admission.packet_rows,
-            problems=[*driver.problems, *driver.policy.problems],
+        report = self.driver.report(
+            engine,
+            seconds,
+            sum(rows.values()),
+            {output.output.name: output.report for output in live.outputs},
         )
+        report.ring_full = self.calls.ring_full.load()
+        report.packet_rows = self.admission.packet_rows
+        return report

@@ -1,7 +1,7 @@
 """Dead letters: rows on which an operator raises are taken out and the others go on.
 
-``process`` is ``operator.process`` that gives such rows back instead of raising; every engine calls it where
-the user asked for dead letters, and nobody calls it otherwise.  What counts as a bad row:
+``process`` is ``operator.process`` that gives such rows back instead of raising; every engine calls it if
+the user asked for dead letters, and never otherwise.  What counts as a bad row:
 
 - an expression's row that raises ``BadRow``.  No operator has changed its state by then (a key it has not met
   may have got a slot, which holds nothing), so what is before and after the row is processed in its place;
@@ -39,7 +39,7 @@ from headgate.graph.time import beyond, ticks_of, too_far
 
 
 class Letter(NamedTuple):
-    """A row that was taken out: of which tuple, when that arrived, why, and the row itself as JSON."""
+    """A row that was taken out: the serial and arrival of its tuple, why, and the row itself as JSON."""
 
     serial: int
     arrival: float
@@ -58,7 +58,7 @@ def process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcom
 
 
 def _process(operator: Operator, packets: Sequence[Packet], state: Any) -> Outcome:
-    if operator.slow and hasattr(operator, "fn"):
+    if operator.slow and operator.fn is not None:
         return _row_by_row(operator, packets[0], state)
     try:
         return operator.process(packets, state), []
@@ -189,9 +189,9 @@ class _Pieces:
         taken = self._piece(row, row + 1)
         self._letters.append(_letter(taken, 0, reason))
         self._lost += taken.markers
-        ticks, column = taken.ticks, getattr(self._operator, "_time_column", None)
-        if ticks is None and column is not None:
-            ticks = ticks_of(taken, column)
+        ticks, columns = taken.ticks, self._operator.event_columns()
+        if ticks is None and any(columns):
+            ticks = ticks_of(taken, taken.batch.schema.get_field_index(columns[0]))
         if ticks is not None and len(ticks.times):
             passing = Packet(taken.batch.slice(0, 0), Order(0, 0.0, 0), (), taken.request, ticks)
             self._results.append(self._operator.process([passing], self._state))

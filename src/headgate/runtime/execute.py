@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headgate.atomics import Counter
-from headgate.errors import HeadgateError, OperatorError
+from headgate.errors import HeadgateError, box_failed
 from headgate.graph.packet import Packet, empty_batch
 from headgate.runtime.boxes import Unit, Work
 from headgate.runtime.dead_letter_output import LetterBox
@@ -13,9 +13,9 @@ from headgate.runtime.queues import Round
 
 
 class Calls:
-    """Lets operators work on what calls have taken, and sends on what comes of it.
+    """Runs operators on the trains of calls, and sends their results on.
 
-    ``processor``: the processor's time of whoever calls; None: what calls take is all their own.
+    ``processor``: a stopwatch of the calling thread's processor time; None: the whole time counts.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Calls:
         """How often a result found its place taken."""
 
     def execute(self, work: Work) -> None:
-        """The call itself; needs no lock, since nobody else is inside its lanes."""
+        """Runs the operators of a call.  Needs no lock, since no other worker is inside its lanes."""
         for member in work.members.values():
             member.passed_on = tuple([call.live for calls in member.onward for call in calls])
             member.keeps = len(member.passed_on) < sum([len(targets) for targets in member.live.targets])
@@ -82,7 +82,7 @@ class Calls:
                     member.markers += packet.markers
 
     def send(self, unit: Unit) -> bool:
-        """No lock: let what came of a unit leave when it is its turn; false if it is too early, try again."""
+        """No lock: let a unit's results leave when it is their turn; false if it is too early, try again."""
         unit.rounds = []
         taken = unit.live.reorder.send(unit.ticket, unit)
         if not taken:
@@ -97,7 +97,7 @@ class Calls:
     def consume(self, work: Work) -> Iterator[int]:
         """No lock: work on one bucket's rows after the other, and say how many they were.
 
-        Whoever drives it lets time pass between: what comes of the rows leaves when it goes on.
+        The caller lets time pass between two steps: results leave when the iterator goes on.
         """
         live, buckets = work.live, work.live.buckets
         assert buckets is not None
@@ -121,17 +121,8 @@ class Calls:
             whole = buckets.complete(part)
             if whole is not None:
                 taken = live.reorder.send(whole.ticket, whole)
-                assert taken, "a unit was taken without a place for what comes of it"
+                assert taken, "a unit was taken without a place for its results"
 
 
 def _located(unit: Unit, error: Exception) -> HeadgateError:
-    """The error with the box and the tuples it failed on, unless it says so itself."""
-    if isinstance(error, HeadgateError):
-        return error
-    live = unit.live
-    wrapped = OperatorError(
-        f"Box '{live.box.name}' ({live.operator.label}) failed on tuples from serial {unit.first_serial} on: "
-        f"{type(error).__name__}: {error}"
-    )
-    wrapped.__cause__ = error
-    return wrapped
+    return box_failed(unit.live.box.name, unit.live.operator.label, unit.first_serial, error)

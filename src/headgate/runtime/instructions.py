@@ -32,7 +32,7 @@ class RunCall(Instruction):
 
 @dataclass(slots=True)
 class Planned(Instruction):
-    """The policy has made a plan for this worker; it asks again (``Free``) for the plan's first call."""
+    """The policy has made a plan for this worker; without ``RunCall`` it asks again for the first call."""
 
     worker: int
 
@@ -86,6 +86,6 @@ class Deliver(Instruction):
 
 @dataclass(slots=True)
 class CloseSink(Instruction):
-    """A query was removed: close its sink once no one hands anything to it."""
+    """A query was removed: close its sink once no thread hands results to it."""
 
     output: LiveOutput

@@ -20,7 +20,7 @@ from headgate.scheduling.events import Changed, QueueState
 
 
 class Lifecycle:
-    """Knows whose the boxes are."""
+    """Adds, removes and fails queries, and stops boxes that no query needs."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Lifecycle:
         self.importance = tell_importance(network, catalog.boxes)
 
     def remove(self, name: str, now: float) -> None:
-        """Let a query go: it gives nothing more, and boxes that no other needs stop."""
+        """Remove a query: its results end, and boxes that no other query needs stop."""
         found = next(o for o in self.queries if o.output.name == name and not o.failed)
         found.failed = found.removed = found.report.removed = True
         found.forget()

@@ -1,7 +1,7 @@
-"""What the numbers that people give may be, wherever they give them.
+"""Limits of the numbers that users give, in code and on the command line.
 
-A number that is far too large is a slip of the finger: obeyed, it would keep a running application busy with
-itself and answer no command any more.
+A number that is far too large is a typing error.  If the application obeyed, it would be busy with it for
+hours and answer no command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST_PERIOD, MOST_PERIOD = 1e-4, 86_400.0
 
 
 def check_workers(workers: object, engine: str | None = None) -> None:
-    """Refuse what is no number of workers; ``engine``: which it was given to, if it was."""
+    """Refuse an invalid number of workers; ``engine``: the engine that it was given to, if any."""
     what = f"workers={workers!r}" if engine is None else f"{engine}(workers={workers!r})"
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
         raise PipelineError(f"{what}: it must be a whole number of at least 1.")
@@ -27,7 +27,7 @@ def check_workers(workers: object, engine: str | None = None) -> None:
 
 
 def check_batch(batch: int) -> None:
-    """Refuse what is no number of tuples for a box call."""
+    """Refuse an invalid number of tuples for a box call."""
     if isinstance(batch, bool) or batch < 1:
         raise PipelineError(f"batch={batch!r}: it must be a whole number of at least 1 tuple.")
     if batch > MOST_BATCH:
@@ -35,7 +35,7 @@ def check_batch(batch: int) -> None:
 
 
 def check_period(seconds: float, given: object) -> None:
-    """Refuse what is no time between scheduling tasks; ``given`` is what the user wrote."""
+    """Refuse an invalid time between scheduling tasks; ``given`` is what the user wrote."""
     if not LEAST_PERIOD <= seconds <= MOST_PERIOD:
         raise PipelineError(f"period={given!r}: it must be from 0.1 ms to 1 day.")
 
@@ -45,6 +45,6 @@ def whole_number(text: object, what: str, most: int) -> int:
     shown = str(text)
     try:
         return int(shown)
-    except ValueError:  # also of thousands of digits, which Python does not turn into a number
+    except ValueError:  # also for thousands of digits, which Python does not convert
         named = f"{what} {shown}" if len(shown) <= 40 else what
         raise PipelineError(f"{named}: it must be a whole number from 1 to {most:,}.") from None

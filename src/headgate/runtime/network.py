@@ -1,4 +1,4 @@
-"""The network with its queues: who feeds whom, how packets travel, and how far every arrow has come."""
+"""The network with its queues: what feeds what, how packets travel, and how far every arrow has come."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
 from headgate.runtime.ordered.reordering import SCHEMES
 from headgate.runtime.queues import Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.events import QueueState
 from headgate.scheduling.states import Task
 
-NOBODY: frozenset[int] = frozenset()
+NONE: frozenset[int] = frozenset()
 RING = 32
 RING_OF_LANE = 4
 """Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
@@ -31,7 +31,25 @@ class Observer(Protocol):
         """So many rows of a packet now wait before a box."""
 
     def sent(self, unit: Unit) -> None:
-        """All of a unit's results are where they go."""
+        """All results of a unit have been queued."""
+
+
+def box_entry(network: Network, place: int, lanes: int) -> BoxEntry:
+    """What a policy knows of a box before it has run, on any engine."""
+    box, sources = network.boxes[place], network.sources
+    return BoxEntry(
+        box.name,
+        lanes,
+        tuple(network.upstream[place]),
+        tuple(network.downstream[place]),
+        network.queries_of[place],
+        box.operator.cost,
+        tuple([sources.index(a.node) for port in box.ports for a in port if isinstance(a.node, Source)]),
+        request=network.requests[place],
+        stated_selectivity=box.operator.selectivity,
+        outlets=network.outlets[place],
+        query_class=network.classes[place],
+    )
 
 
 class LiveNetwork:
@@ -70,7 +88,7 @@ class LiveNetwork:
     def extend(
         self, network: Network, outputs: Sequence[Output], lanes: int
     ) -> tuple[list[LiveBox], list[LiveOutput]]:
-        """A network that has more boxes than this, and these outputs more: what is new."""
+        """Add the boxes that ``network`` has in addition, and these outputs; returns the new ones."""
         self.network = network
         first = len(self.boxes)
         boxes = [self._box(first + i, box, lanes) for i, box in enumerate(network.boxes[first:])]
@@ -95,7 +113,7 @@ class LiveNetwork:
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
         live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
-        live.holds_time = operator.holds_time
+        live.holds_time, live.keyed = operator.holds_time, operator.kind is Kind.KEYED
         live.inbox = self._inbox(box.ports)
         live.targets = [[] for _ in operator.outputs]
         live.feeders = [
@@ -126,7 +144,8 @@ class LiveNetwork:
                 [self.source_places[source] for source in self.network.sources_of(port)]
                 for port in live.box.ports
             ]
-            live.merges = [d for d in self._reach(live.place) if isinstance(self.boxes[d].inbox, Merge)]
+            after = reached(self.network.downstream.__getitem__, live.place)
+            live.merges = [place for place in after if isinstance(self.boxes[place].inbox, Merge)]
             live.merging_outputs = [
                 o.place
                 for o in outputs
@@ -138,37 +157,8 @@ class LiveNetwork:
             return self.source_targets[self.source_places[arrow.node]]
         return self.boxes[self.network.index[arrow.node]].targets[arrow.output]
 
-    def _reach(self, place: int) -> list[int]:
-        found: set[int] = set()
-        todo = list(self.network.downstream[place])
-        while todo:
-            box = todo.pop()
-            if box not in found:
-                found.add(box)
-                todo += self.network.downstream[box]
-        return sorted(found)
-
     def entry(self, live: LiveBox) -> BoxEntry:
-        live.entry = BoxEntry(
-            live.box.name,
-            live.task.lanes,
-            tuple(self.network.upstream[live.place]),
-            tuple(self.network.downstream[live.place]),
-            self.network.queries_of[live.place],
-            live.operator.cost,
-            tuple(
-                [
-                    self.source_places[arrow.node]
-                    for port in live.box.ports
-                    for arrow in port
-                    if isinstance(arrow.node, Source)
-                ]
-            ),
-            request=self.network.requests[live.place],
-            stated_selectivity=live.operator.selectivity,
-            outlets=self.network.outlets[live.place],
-            query_class=self.network.classes[live.place],
-        )
+        live.entry = box_entry(self.network, live.place, live.task.lanes)
         return live.entry
 
     # --- packets ------------------------------------------------------------------------------------
@@ -188,7 +178,7 @@ class LiveNetwork:
         return room
 
     def send_downstream(self, unit: Unit) -> None:
-        """Pass on what came of a unit.
+        """Pass on the results of a unit.
 
         Units of a box come here one at a time, in the order of their tickets, while others are at work: what
         is done here must hold without the scheduler's lock.
@@ -216,7 +206,7 @@ class LiveNetwork:
     def put(
         self, target: LiveBox | LiveOutput, arrow: int, packet: Packet, times: Times | None = None
     ) -> None:
-        """Queue a packet, unless nobody wants it any more."""
+        """Queue a packet, unless its target has stopped."""
         if target.failed if isinstance(target, LiveOutput) else target.removed:
             return
         if not len(packet):
@@ -237,14 +227,14 @@ class LiveNetwork:
             self.memory.queued(target, arrow, whole, len(packet))
 
     def has_place(self, live: LiveBox) -> bool:
-        """Whether a unit more would find its place among those that wait for earlier ones to leave."""
+        """Whether the ring has a place for one more unit that waits for earlier ones to leave."""
         return live.next_ticket - live.reorder.next < self.ring
 
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
         inbox = live.inbox
-        full = NOBODY
+        full = NONE
         if inbox.rows >= inbox.capacity:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
         queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
@@ -276,7 +266,7 @@ class LiveNetwork:
             bound = min(bound, queued)
         for work in live.open_work.values():
             bound = min(bound, work.first_serial)
-        if bound == NEVER:  # only what it closes at the end can still come, and that has the last serial
+        if bound == NEVER:  # it can still close what is open, and those results have the last serial
             bound = self.admitted
         known[live.place] = bound
         return bound

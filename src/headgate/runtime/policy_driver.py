@@ -1,8 +1,8 @@
-"""A policy at work: events in, and what it decides carried out or passed to the engine as instructions."""
+"""Tells the policy of events, and carries its decisions out or passes them to the engine."""
 
 from __future__ import annotations
 
-from collections import deque
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -10,9 +10,19 @@ from headgate.errors import HeadgateError, PipelineError
 from headgate.runtime import instructions
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, TimerKey
-from headgate.runtime.report import BoxReport, Overhead, Trace
+from headgate.runtime.report import BoxReport, Overhead, QueryReport, Report, Trace
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.events import Event, Idle, QueueState, Rescheduled, Spawned, Timer
+from headgate.scheduling.events import (
+    Event,
+    Finished,
+    Idle,
+    Moved,
+    QueueState,
+    Rescheduled,
+    Spawned,
+    Started,
+    Timer,
+)
 from headgate.scheduling.interface import (
     Decision,
     Phase,
@@ -38,7 +48,7 @@ class Scheduled(Protocol):
         ...
 
     def make_lanes(self, workers: int) -> None:
-        """So many workers may be inside a box that holds any number."""
+        """Give stateless boxes this many lanes."""
 
     def open_gates(self) -> None:
         """Stop dropping tuples."""
@@ -82,9 +92,6 @@ class PolicyDriver:
         """What went wrong with policies that are no longer in force."""
         self._before: Policy | None = None
         """The policy before this one, until this one has made a first plan."""
-        self._events: deque[Event] = deque()
-        """Events that a decision causes wait here until the event that led to it has been dealt with."""
-        self._busy = False
 
     def start(self, workers: int, requested: int) -> None:
         """Let the policy begin."""
@@ -96,32 +103,21 @@ class PolicyDriver:
     # --- events and decisions -----------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Let the catalog and the policy know, and carry out what the policy decides."""
-        self._events.append(event)
-        if self._busy:
-            return
-        self._busy = True
+        """Tell the catalog and the policy of an event, and carry out what the policy decides."""
         begin = self._timer()
-        try:
-            while self._events:
-                self._handle(self._events.popleft())
-        finally:
-            self._busy = False
-            self._events.clear()
-        self.overhead.scheduler += self._timer() - begin
-
-    def _handle(self, event: Event) -> None:
         self.catalog.apply(event)
         try:
             decisions = self.policy.handle(event)
         except Exception as error:
             if self._before is None:
                 raise
-            decisions = self._fall_back(error, event)
+            self._fall_back(error, event)
+            return
         if self._before is not None and isinstance(event, Idle) and decisions:
             self._before = None
         for decision in decisions:
             self._carry_out(decision)
+        self.overhead.scheduler += self._timer() - begin
 
     def _carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Run):
@@ -192,14 +188,18 @@ class PolicyDriver:
             decisions = self._begin(policy, wanted, now)
         except Exception as error:
             self._scheduled.make_lanes(workers_before)
-            if policy is before:  # it has been touched
+            if policy is before:  # its own start has changed it
                 self._install(before, self._begin(before, workers_before, now), workers_before, now)
+                for task in self._scheduled.tasks(now):
+                    self.tell(task)
             raise _cannot(policy, error) from error
         if policy is not before:
             self.problems += before.problems
             self._before = before
         self.requested = requested
         self._install(policy, decisions, wanted, now)
+        for task in self._scheduled.tasks(now):
+            self.tell(task)
         if self.policy is not policy:
             raise PipelineError(self.problems.pop())
 
@@ -219,10 +219,8 @@ class PolicyDriver:
         self._out.append(NewTerm(workers))
         for decision in decisions:
             self._carry_out(decision)
-        for task in self._scheduled.tasks(now):
-            self.tell(task)
 
-    def _fall_back(self, error: Exception, event: Event) -> Sequence[Decision]:
+    def _fall_back(self, error: Exception, event: Event) -> None:
         """The policy that took over could not decide: the one before goes on, and it decides."""
         failed, before = self.policy, self._before
         assert before is not None
@@ -231,13 +229,17 @@ class PolicyDriver:
         workers = before.workers(len(self.catalog.boxes), self.requested)
         self._scheduled.make_lanes(workers)
         self._install(before, self._begin(before, workers, event.time), workers, event.time)
-        worker = getattr(event, "worker", None)
-        return before.handle(event) if not isinstance(worker, int) or worker < workers else ()
+        worker = event.worker if isinstance(event, Spawned | Started | Finished | Idle | Moved) else None
+        if worker is None or worker < workers:
+            for decision in before.handle(event):
+                self._carry_out(decision)
+        for task in self._scheduled.tasks(event.time):
+            self.tell(task)
 
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
-        """Another policy, settings of it, another number of workers: whatever is given."""
+        """Make a change: another policy, its settings, another number of workers."""
         chosen, workers = change.chosen, change.workers or self.requested
-        if change.add:  # whatever follows, the policy that is in force knows its boxes
+        if change.add:  # first, so that the policy in force knows the new boxes if the rest fails
             self.take_over(self.policy, self.requested, now)
         if chosen is not None:
             for name, value in change.settings.items():
@@ -257,6 +259,21 @@ class PolicyDriver:
         except HeadgateError as error:
             self.problems.append(f"Change at {change.at:g} s: {error}")
 
+    def report(self, engine: str, seconds: float, tuples: int, queries: dict[str, QueryReport]) -> Report:
+        """What has happened so far; an engine adds its own figures."""
+        return Report(
+            engine=engine,
+            policy=self.policy.name,
+            workers=self.workers,
+            seconds=seconds,
+            tuples=tuples,
+            queries=queries,
+            boxes=self.box_reports(),
+            overhead=copy.copy(self.overhead),
+            trace=self.trace,
+            problems=[*self.problems, *self.policy.problems],
+        )
+
     def box_reports(self) -> dict[str, BoxReport]:
         """What the catalog learned of every box."""
         return {
@@ -268,7 +285,7 @@ class PolicyDriver:
 
 
 class _Apart:
-    """Counts a block of work as the feeder's, what the policy decides in it included."""
+    """Counts a block of work as the feeder's, including what the policy decides in it."""
 
     def __init__(self, overhead: Overhead, timer: Callable[[], float]) -> None:
         self._overhead, self._timer = overhead, timer

@@ -5,8 +5,8 @@ ports of a join.  It releases rows only when no arrow can bring an earlier one a
 in serial order, whatever the schedule upstream was.
 
 On every arrow one thread puts at a time and one takes, which may be different ones, without a lock between
-them: a deque takes at one end what it gives at the other, and of the rows put and taken each side counts its
-own.  What only the taker calls says so.
+them: a deque is filled at one end and emptied at the other, and each side counts its own rows.  Methods that
+only the taker calls say so.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Inbox:
         return sum([int(np.sum(packet.order.arrival_array() <= time)) for packet in self.ready()])
 
     def within(self, size: float) -> int:
-        """Rows that fit into so many bytes, those of a packet taken for equally large."""
+        """Rows that fit into so many bytes, if the rows of a packet are equally large."""
         rows = 0
         for packet in self.ready():
             large = max(packet.batch.nbytes, 1)
@@ -139,13 +139,13 @@ class Fifo(Inbox):
 
     def put(self, arrow: int, packet: Packet) -> None:
         self._packets.append(packet)
-        self._put += packet.order.length  # after the packet is there, so that nobody counts on it before
+        self._put += packet.order.length  # after the packet is there, so that no taker counts on it before
 
     def available(self) -> int:
-        return self.rows
+        return self._put - self._taken
 
     def take(self, rows: int) -> list[Round]:
-        there = self.rows
+        there = self._put - self._taken
         if rows >= there:
             rows = there
         elif rows >= self.packet_rows:
@@ -268,7 +268,7 @@ class Merge(Inbox):
         self._arrows = [_Arrow(capacity, packet_rows) for _ in ports]
 
     def add_arrows(self, ports: Sequence[int]) -> None:
-        """Arrows more."""
+        """Add arrows."""
         self._ports += ports
         self._arrows += [_Arrow(self.capacity, self.packet_rows) for _ in ports]
 

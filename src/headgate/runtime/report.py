@@ -130,7 +130,7 @@ class QueryReport:
     late: int = 0
     error: BaseException | None = None
     waits_for: str | None = None
-    """For what it waits that should be there: a source that does not answer, and since when."""
+    """The source that it waits for because that does not answer, and since when."""
     removed: bool = False
     """It was removed while the run went on."""
     worth: float = 0.0
@@ -155,8 +155,8 @@ class QueryReport:
         """Mean utility of the results that there should have been: those never delivered are worth 0.
 
         It is ``worth / (tuples_out + unanswered)``: the utility of what was delivered, by the results that
-        were delivered and those that shed and waiting tuples are expected to have led to.  A tuple that the
-        query would have filtered out is so not counted as lost.  None without a QoS graph, or if there was
+        were delivered and those that shed and waiting tuples are expected to have led to.  So a tuple that
+        the query would have filtered out does not count as lost.  None without a QoS graph, or if there was
         nothing to answer.
         """
         owed = self.tuples_out + self.unanswered
@@ -173,6 +173,15 @@ class QueryReport:
             else:
                 self.worth += float(qos.utilities(latencies).sum())
 
+    def settle(
+        self, tuples_in: int, late: int, markers: Sequence[Marker], qos: QoS | None, least: float
+    ) -> None:
+        """Fill in what is known of a query when a report is made; ``least``: latency if no tuple waits."""
+        self.tuples_in, self.late = tuples_in, late
+        self.measure(markers)
+        if qos is not None:
+            self.attainable = qos.utility(least)
+
     def measure(self, markers: Sequence[Marker]) -> None:
         """Fill in what the markers saw: those between the 20th and the 80th percentile of the run."""
         self.processing, self.end_to_end = Latency(), Latency()
@@ -186,13 +195,13 @@ class QueryReport:
 
 @dataclass
 class Overhead:
-    """Seconds of worker time beside the operators' own (Aurora, section 5.5).
+    """Seconds of worker time apart from the operators' own (Aurora, section 5.5).
 
     With the operators' time (``report.busy``) and ``idle`` they make up the workers' time.
     """
 
     worker: float = 0.0
-    """Around box calls: waiting for the scheduler's lock, and what a call takes beside its operators."""
+    """Around box calls: waiting for the scheduler's lock, and what a call takes apart from its operators."""
     storage: float = 0.0
     """Queues: taking trains, passing results on, handing over to sinks."""
     scheduler: float = 0.0
@@ -204,7 +213,7 @@ class Overhead:
     rescheduling: float = 0.0
     """Part of the scheduler's: periodic scheduling tasks, and workers waiting for each other in them."""
     rescheduling_cpu: float = 0.0
-    """Of these the processor's time, on threads; the rest is waiting, for other programs too."""
+    """The processor's time in ``rescheduling``, on threads; the rest is waiting, also for other programs."""
 
     @property
     def total(self) -> float:
@@ -218,9 +227,9 @@ class Traffic:
     bytes: dict[str, int] = field(default_factory=dict)
     """By place: "L1", "L2" …, "memory" of the own node, "remote" of another."""
     seconds: float = 0.0
-    """Of the workers' time, what it cost them."""
+    """The share of the workers' time that it cost."""
     waited: float = 0.0
-    """And what they waited beyond that, for memory or links that others kept busy."""
+    """Seconds that they waited in addition, for memory or links that others kept busy."""
     written_back: int = 0
     """Bytes that caches had to give to memory to make room."""
 

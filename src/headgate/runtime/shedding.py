@@ -44,7 +44,7 @@ class Gate:
         self._shed = (decision.reason, decision.share)
 
     def keep(self, packet: Packet, arrow: int) -> Packet:
-        """What is let through of a packet, with all its markers."""
+        """The rows of a packet that are let through, with all its markers."""
         reason, share = self._shed
         if not share:
             return packet
@@ -60,7 +60,7 @@ class Gate:
 
 
 def tell_importance(network: Network, entries: Sequence[BoxEntry]) -> list[str | None]:
-    """Let the catalog know where tuples can be told apart by importance; the expressions, by box."""
+    """Note in the catalog where tuples can be told apart by importance.  Returns the expressions, by box."""
     found = importances(network)
     for entry, stated in zip(entries, found, strict=True):
         entry.importance = None if stated is None else bool(stated)
@@ -97,7 +97,7 @@ def report_shed(
 
 
 def _results(network: Network, entries: Sequence[BoxEntry], query: str) -> dict[int, float]:
-    """By box of a query, the results of it that a tuple before the box leads to, as measured in this run."""
+    """By box of a query, the results that a tuple before the box leads to, as measured in this run."""
     output = next(output for output in network.outputs if output.name == query)
     direct = Tally(network.index[arrow.node] for arrow in output.port if isinstance(arrow.node, Box))
     boxes = network.queries[query]

@@ -20,7 +20,7 @@ from headgate.scheduling.trains import WHOLE_QUEUE
 DEAR = 5e-6
 """Seconds per tuple from which on several workers in a keyed box pay for splitting its packets by bucket."""
 DEAR_MEASURED = 4 * DEAR
-"""The same where it is measured: part of what calls on short trains take is not their tuples'."""
+"""The same for measured costs: part of the time of a short train is overhead."""
 CALLS_TO_KNOW = 8
 """Calls after which a box's measured cost is believed."""
 UNIT_SECONDS = 0.05
@@ -153,7 +153,7 @@ class Starting:
             return entry.cost >= DEAR
         if entry.calls < CALLS_TO_KNOW:
             return False
-        # On a busy machine a call's time is not all its own.
+        # On a busy machine part of a call's time belongs to other programs.
         cost = live.processor / max(entry.tuples_in, 1) if self._measured else entry.cost
         return cost >= DEAR_MEASURED
 

@@ -77,7 +77,7 @@ class Seen(Stimulus):
 class Asked(Stimulus):
     """A change is asked for, with the outputs of the queries to add and writers for their sinks.
 
-    ``fit`` turns the policy that takes over into what this run needs of it.
+    ``fit`` adds what this run needs to the policy that takes over.
     """
 
     change: Change

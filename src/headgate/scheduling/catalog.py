@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -52,7 +52,7 @@ class BoxEntry:
     queries: tuple[str, ...]
     stated_cost: float | None = None
     fed_by: tuple[int, ...] = ()
-    """For every arrow that comes from a source, which one."""
+    """The sources that feed it, one entry per arrow."""
     request: int = 0
     """The oldest request (query) that needs it; requests are numbered in the order in which they came."""
     importance: bool | None = None
@@ -83,8 +83,8 @@ class BoxEntry:
     def cost(self) -> float:
         """Seconds per tuple, measured; stated ones win.
 
-        The slope of seconds over tuples of recent calls, as far as calls differ enough to tell it: what a
-        call takes whatever it is given must not make short trains look dear.
+        The slope of seconds over tuples of recent calls, if calls differ enough to tell it: the fixed
+        part of a call must not make short trains look dear.
         """
         if self.stated_cost is not None:
             return self.stated_cost
@@ -106,7 +106,7 @@ class BoxEntry:
 
     @property
     def call_overhead(self) -> float:
-        """Seconds that a call takes beside its tuples."""
+        """Seconds that a call takes apart from its tuples."""
         return self._overhead + self.fixed
 
     @property
@@ -150,6 +150,18 @@ _MEASURED = (
 )
 
 
+def reached(following: Callable[[int], Iterable[int]], start: int) -> list[int]:
+    """All boxes on the ways that begin with a box, without the box itself, in order of their numbers."""
+    found: set[int] = set()
+    todo = list(following(start))
+    while todo:
+        box = todo.pop()
+        if box not in found:
+            found.add(box)
+            todo += following(box)
+    return sorted(found)
+
+
 class Catalog:
     """Every box's entry, and which boxes could run now."""
 
@@ -158,14 +170,14 @@ class Catalog:
         self.goals = dict(goals or {})
         """The QoS graphs of the queries that have one."""
         self.is_ready = [False] * len(self.boxes)
-        """Of every box, whether it has tuples, a free lane and room for its results."""
+        """By box, whether it has tuples, a free lane and room for its results."""
         self.changed: dict[int, None] = {}
         """Boxes whose queue or readiness changed, in order; a policy that works them off clears it."""
         self._ready: list[int] = []
         self._turned: set[int] = set()
-        """Boxes whose readiness is not in that list yet: it costs as much as it is long, if it is read."""
+        """Boxes whose readiness is not in that list yet: an update costs its length, so readers do it."""
         self.plan_overhead = 0.0
-        """Seconds that a plan takes beside its calls: nothing on threads, starting a job on Spark."""
+        """Seconds that a plan takes apart from its calls: nothing on threads, starting a job on Spark."""
         self.packet_rows = 0
         """Rows of a packet, where the engine cuts any: what travels between boxes at once."""
         self.plan_limit = math.inf
@@ -178,7 +190,7 @@ class Catalog:
         """By worker, the core of that machine that it was last seen on."""
 
     def look_again(self, now: float, queues: Sequence[QueueState]) -> None:
-        """A policy takes over: all queues as they are, and all of it is news."""
+        """A policy takes over: take in all queues, and mark all boxes as changed."""
         self.since = now
         for place, queue in enumerate(queues):
             self._queue(place, queue)
@@ -186,7 +198,7 @@ class Catalog:
         self.changed.update(dict.fromkeys(range(len(self.boxes))))
 
     def add(self, entry: BoxEntry) -> None:
-        """A box more; those that feed it are there."""
+        """Add a box; those that feed it are there already."""
         self.boxes.append(entry)
         self.is_ready.append(False)
 
@@ -267,7 +279,7 @@ class Catalog:
         return frozenset(place for place, box in enumerate(self.boxes) if box.fed_by)
 
     def distances(self) -> list[int]:
-        """Of every box, the boxes on the longest way from a source to it."""
+        """By box, the number of boxes on the longest way from a source to it."""
         found: list[int] = []
         for box in self.boxes:  # those that feed a box have lower numbers
             found.append(max((found[up] + 1 for up in box.upstream), default=0))
@@ -275,14 +287,7 @@ class Catalog:
 
     def downstream(self, place: int) -> list[int]:
         """All boxes that a box's results can reach, in order of their numbers."""
-        found: set[int] = set()
-        todo = list(self.boxes[place].downstream)
-        while todo:
-            box = todo.pop()
-            if box not in found:
-                found.add(box)
-                todo += self.boxes[box].downstream
-        return sorted(found)
+        return reached(lambda box: self.boxes[box].downstream, place)
 
     def through(self, place: int, known: dict[int, float]) -> float:
         """Seconds that a tuple of a box takes, with all that it causes downstream; ``known`` is a memo."""
@@ -292,10 +297,6 @@ class Catalog:
             behind = sum([self.through(down, known) for down in box.downstream])
             found = known[place] = box.cost + box.selectivity * behind
         return found
-
-    def waiting_work(self, place: int, known: dict[int, float]) -> float:
-        """Seconds that what waits at a box takes, with all that it causes downstream."""
-        return self.boxes[place].queue.tuples * self.through(place, known)
 
     def least_latencies(self) -> dict[str, float]:
         """By query, the seconds that a tuple takes to its output if it waits nowhere, on the longest way."""

@@ -1,7 +1,7 @@
 """Events: what an engine tells a policy, one at a time and in order.
 
 Each event carries the time and every measurement that a decision may use.  Events are plain records, made for
-every box call: not frozen, which would triple their cost, but no one changes one.
+every box call: not frozen, which would triple their cost, but never changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class QueueState:
-    """A box's queue as it stands: tuples that a call could take, who finds no room in it, and its ages.
+    """A box's queue as it stands: tuples that a call could take, boxes that find no room in it, and its ages.
 
     ``full`` holds the boxes upstream (-1: a source) whose results have no room here.  ``oldest`` and
     ``mean`` are arrival times (seconds of the run) of the tuples queued; they are measured only for
@@ -63,7 +63,7 @@ class Finished:
 
 @dataclass(slots=True)
 class Idle:
-    """A worker asks for work; ``overhead``: seconds that its last plan took beside its calls."""
+    """A worker asks for work; ``overhead``: seconds that its last plan took apart from its calls."""
 
     time: float
     worker: int
@@ -102,10 +102,10 @@ class Changed:
 
 @dataclass(slots=True)
 class Arrived:
-    """A source has brought tuples, the newest of which arrived at ``newest``.
+    """A source has brought tuples; the newest one arrived at ``newest``.
 
     Told only to policies that need ``"arrivals"``.  A source that finds no room brings nothing until it does,
-    so what it then brings is older: that is how far it lags behind.
+    so what it then brings is older: the source lags behind.
     """
 
     time: float
@@ -116,7 +116,7 @@ class Arrived:
 
 @dataclass(slots=True)
 class Rescheduled:
-    """All phases of a ``Reschedule`` are over; whoever took part, or sleeps no longer, asks for work next."""
+    """All phases of a ``Reschedule`` are over; workers that took part, or were woken, ask for work next."""
 
     time: float
 

@@ -35,7 +35,7 @@ class Call:
 Plan = tuple[Call, ...]
 
 ANYONE = -1
-"""A worker, whoever it be."""
+"""Any worker, in ``Wake``."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Run:
 class Wake:
     """Wake these parked workers; each will ask for work.
 
-    A policy with ``one_semaphore`` wakes ``ANYONE``: whoever sleeps, or will be the next to find nothing.
+    A policy with ``one_semaphore`` wakes ``ANYONE``: one that sleeps, or the next that finds nothing.
     """
 
     workers: tuple[int, ...]
@@ -78,7 +78,7 @@ class Shed:
 
 @dataclass(slots=True)
 class SetPacketRows:
-    """Cut what comes from now on into packets of so many rows; for engines that cut any."""
+    """Cut packets of so many rows from now on; engines that cut no packets ignore it."""
 
     rows: int
 
@@ -88,7 +88,7 @@ class Phase:
     """Part of a scheduling task: slices that workers share, or a single one.
 
     A slice writes nothing that another slice of its phase reads or writes, blocks on nothing, and returns the
-    number of boxes it dealt with, for which simulation charges.  Events may be handled meanwhile.
+    number of boxes it dealt with, for which simulation charges.  Events may be handled at the same time.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Phase:
 class Reschedule:
     """Carry these phases out, one after the other, by the workers that are not inside a call; wake sleepers.
 
-    Each phase begins when the one before is over, and nobody begins a call until ``Rescheduled`` was handled.
+    Each phase begins when the one before is over.  No worker begins a call until ``Rescheduled`` was handled.
     Workers inside calls are not waited for: the others do their slices.
     """
 
@@ -124,11 +124,13 @@ class Policy:
     one_semaphore = False
     """Whether all workers sleep on one semaphore, raised for every task and lowered for every plan."""
     assigns = False
-    """It says which worker runs which box, so all of its workers must work."""
+    """Whether it gives boxes to workers itself, so that none of its workers may be put to sleep."""
     problems: Sequence[str] = ()
-    """What the report should tell people about the policy itself, each problem once."""
+    """What went wrong in the policy itself, for the report; each problem once."""
     settings: frozenset[str] = frozenset()
     """What can be set while it runs: ``"period"``, in seconds, and ``"batch"``, a train."""
+    train: Train | None = None
+    """The train of its calls, if it has the same rule for all and lets others set it (``tuned``)."""
 
     def workers(self, boxes: int, requested: int) -> int:
         """How many workers it wants; an engine with fewer cores lets the operating system share them."""
@@ -137,8 +139,8 @@ class Policy:
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         """Called before any event, and again when workers or boxes have become more or fewer.
 
-        It may take over from another policy: ``catalog.since`` says when, queues are as the catalog has them,
-        and calls are under way whose ends it will hear of, of workers too that are there no longer.  No
+        It may take over from another policy: ``catalog.since`` says when, and the catalog has the queues.  It
+        will hear of the end of calls that are under way, also from workers that have been removed.  No
         worker is parked; all will ask.
         """
         raise NotImplementedError

@@ -1,9 +1,9 @@
-"""Sleeping threads (Bobox, section 5.2): who may sleep and who is woken, told by counting.
+"""Sleeping threads (Bobox, section 5.2): which workers may sleep and which are woken, by counting.
 
 Every pool of workers (a node's) keeps the number of tasks for which it is responsible, waiting or being run,
 and the number of its workers that are awake.  A worker about to sleep decreases the latter (the paper prints
 "increase").  Whenever fewer are awake than there are tasks, one is woken.  So there are never more tasks than
-workers awake while one sleeps, and while all are awake nobody is put to sleep or woken: no semaphore is
+workers awake while one sleeps, and while all are awake none is put to sleep or woken: no semaphore is
 touched.  A worker counts from the first time that it asks: when another policy takes over, some are still
 inside calls that the new one has not given them, and take nothing of what it has.
 """
@@ -29,7 +29,7 @@ class Parking:
         self._is_awake = [False] * len(self.pool_of)
 
     @property
-    def anybody_sleeps(self) -> bool:
+    def some_sleep(self) -> bool:
         return any(self.asleep)
 
     def sleep(self, worker: int) -> None:
@@ -40,7 +40,7 @@ class Parking:
         self.asleep[pool][worker] = None
 
     def asks(self, worker: int) -> None:
-        """A worker is awake, whoever has woken it."""
+        """A worker is awake."""
         pool = self.pool_of[worker]
         self.asleep[pool].pop(worker, None)
         self._count(worker, pool)

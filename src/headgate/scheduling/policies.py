@@ -45,6 +45,7 @@ __all__ = [
     "MultiClass",
     "QueueSize",
     "Random",
+    "aliases",
     "balanced",
     "by_class",
     "describe",
@@ -62,7 +63,7 @@ __all__ = [
 
 DEFAULT = "lp"
 _GIVEN = {"prioritize", "name"}
-"""What the policies made with Haren give it themselves."""
+"""Parameters of Haren that policies made with it set themselves."""
 
 _POLICIES: dict[str, Callable[..., Policy]] = {
     policy.name: policy
@@ -94,15 +95,38 @@ _POLICIES: dict[str, Callable[..., Policy]] = {
     )
 }
 
+_ALIASES = {
+    "bucketed_priority_tuple": "qos_bucketed",
+    "current_throughput": "ct",
+    "estimated_time": "et",
+    "first_come_first_served": "fcfs",
+    "last_in_pipeline": "lp",
+    "locality_aware": "las",
+    "min_cost": "mc",
+    "min_latency": "ml",
+    "min_memory": "mm",
+    "non_locality_aware": "nls",
+    "priority_tuple": "qos",
+    "queue_size_throttling": "qst",
+}
+
 
 def names() -> list[str]:
-    """The names that ``policy=`` takes."""
+    """The policies, each once, by the short names of the papers; ``aliases`` has the long ones."""
     return sorted(_POLICIES)
+
+
+def aliases() -> dict[str, str]:
+    """Names that say what a policy does, and the paper's short name of each: ``{"min_cost": "mc", ...}``.
+
+    Both are valid wherever a policy is named.  A report shows the name that was given.
+    """
+    return dict(_ALIASES)
 
 
 def describe(name: str) -> str:
     """One line on what a policy is for."""
-    return (_POLICIES[name].__doc__ or "").strip().splitlines()[0]
+    return (_POLICIES[_ALIASES.get(name, name)].__doc__ or "").strip().splitlines()[0]
 
 
 def elastic(policy: str | Policy = DEFAULT, period: float = PERIOD, margin: float = MARGIN) -> Elastic:
@@ -162,19 +186,25 @@ def multi_class(
 def get(policy: str | Policy, **options: Any) -> Policy:
     """The policy of that name, with its options if there are any, or the object given.
 
-    For instance ``get("mc", train=hg.trains.Count(9))``, ``get("top_k", k=5)``, ``get("fcfs", period=0.05)``.
+    For instance ``get("min_cost", train=hg.trains.Count(9))``, ``get("top_k", k=5)``, ``get("fcfs",
+    period=0.05)``.  The policy is called what you called it, also in reports.
     """
     if isinstance(policy, Policy):
         return policy
-    if policy not in _POLICIES:
+    make = _POLICIES.get(_ALIASES.get(policy, policy))
+    if make is None:
         raise PipelineError(
-            f"There is no policy '{policy}'.{nearest(policy, _POLICIES)} There are: {', '.join(names())}."
+            f"There is no policy '{policy}'.{nearest(policy, [*_POLICIES, *_ALIASES])} "
+            f"There are: {', '.join(names())}."
         )
-    known = dict(signature(_POLICIES[policy]).parameters)
-    if known.pop("options", None) is not None:  # Haren's own, but what makes it that policy
+    known = dict(signature(make).parameters)
+    if known.pop("options", None) is not None:  # Haren's, except those
         known |= {name: p for name, p in signature(Haren).parameters.items() if name not in _GIVEN}
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise PipelineError(f"Policy '{policy}' has no option '{option}'; {takes}.")
-    return _POLICIES[policy](**options)
+    made = make(**options)
+    if policy in _ALIASES:
+        made.name = policy
+    return made

@@ -1,7 +1,7 @@
 """Policies that answer one question: what should this idle worker do?
 
-``Pull`` turns that question into the event interface: it parks workers that find nothing and wakes as
-many as there are boxes that could run.
+``Chooser`` asks it.  ``Pull`` turns it into the event interface: it parks workers that find nothing and
+wakes as many as there are boxes that could run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,30 @@ from headgate.scheduling.interface import Decision, Plan, Policy, Run, Wake
 from headgate.scheduling.trains import Train
 
 
-class Pull(Policy):
-    """Base of policies that choose when a worker asks."""
+class Chooser(Policy):
+    """Base of policies that make a plan when a worker asks for one."""
 
     catalog: Catalog
+
+    def choose(self, worker: int, now: float) -> Plan | None:
+        """The plan for an idle worker; None leaves it parked until something changes."""
+        raise NotImplementedError
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        """The same where starting a plan costs something by itself (``steps``).
+
+        Short trains do not pay there, and the engine bounds long ones.
+        """
+        return self.choose(worker, now)
+
+    def next_plan(self, worker: int, now: float) -> Plan | None:
+        """The plan for an idle worker on any engine."""
+        return self.step(worker, now) if self.catalog.plan_overhead else self.choose(worker, now)
+
+
+class Pull(Chooser):
+    """Base of policies that park workers for which they have no plan, and wake as many as boxes can run."""
+
     random: random.Random
 
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
@@ -32,20 +52,16 @@ class Pull(Policy):
         """Set up what the policy remembers."""
 
     def set(self, name: str, value: float | Train, now: float) -> Sequence[Decision]:
-        """Of those that have a train of their own to set, that is the batch."""
+        """The batch is the train of policies that have one to set."""
         assert name == "batch"
         assert isinstance(value, Train)
         self.train = value
         return ()
 
-    def choose(self, worker: int, now: float) -> Plan | None:
-        """The plan for an idle worker; None leaves it parked until something changes."""
-        raise NotImplementedError
-
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Idle):
             self._parked.pop(event.worker, None)
-            plan = self.choose(event.worker, event.time)
+            plan = self.next_plan(event.worker, event.time)
             if plan is None:
                 self._parked[event.worker] = None
                 return ()

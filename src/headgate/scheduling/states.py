@@ -44,7 +44,7 @@ class Task:
         return self.running < self.lanes
 
     def _born(self) -> bool:
-        if not self.scheduled or self._told or not self.free:
+        if not self.scheduled or self._told or self.running >= self.lanes:
             return False
         self._told = True
         return True
@@ -56,7 +56,7 @@ class Task:
 
     def begin(self, more: bool) -> bool:
         """A worker enters; ``more``: input is left that another could take."""
-        if not self.free:
+        if self.running >= self.lanes:
             raise AssertionError("a box was given to more workers than it has lanes")
         self.running += 1
         self.scheduled, self._told = more, False

@@ -1,10 +1,10 @@
 """Tasks (Bobox, section 3.1): what policies that queue them have in common.
 
-A task says that a box can run: it has input, room for its results, and nobody is inside.  It is *immediate*
-if it was born by a packet that a worker has just sent, and *deferred* otherwise: the box has more to do than
-its last call took, it has got room again, or its request is new.  A box has one task at most, and one worker:
-the four states are *nothing*, *scheduled* (its task waits), *running* (its task was given to a worker), and
-*running and scheduled* (it runs and has input), which becomes *scheduled* when the call is over.
+A task says that a box can run: it has input, room for its results, and no worker is inside.  It is
+*immediate* if it was born by a packet that a worker has just sent, and *deferred* otherwise: the box has more
+to do than its last call took, it has got room again, or its request is new.  A box has one task at most, and
+one worker: the four states are *nothing*, *scheduled* (its task waits), *running* (its task was given to a
+worker), and *running and scheduled* (it runs and has input), which becomes *scheduled* when the call is over.
 
 A task that becomes needless is taken out of its queue at once, and one that could run is there as soon as the
 catalog knows it.  So queues hold exactly what can run.
@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from headgate.machine.topology import Topology, flat
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started, Timer
-from headgate.scheduling.interface import Call, Decision, Plan, Policy, Run, Wake
+from headgate.scheduling.interface import Call, Decision, Plan, Run, Wake
 from headgate.scheduling.parking import Parking
+from headgate.scheduling.pull import Chooser
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 
@@ -33,7 +35,7 @@ class WaitingTask:
     request: int
     immediate: bool
     pool: int = 0
-    """Who is responsible for it, where that is counted."""
+    """The pool that is responsible for it, for policies that count."""
     queue: deque[WaitingTask] = field(default_factory=deque)
     """Where it waits."""
 
@@ -83,17 +85,16 @@ class RequestQueue:
         return (self._tasks[request] for request in self._requests if self._tasks[request])
 
 
-class TaskPolicy(Policy):
+class TaskPolicy(Chooser):
     """Base of policies with queues of tasks: when tasks are born, given to workers, and become needless.
 
-    A call takes a packet, so that what it sends is still in the cache when the next box works on it.  Where
-    starting a plan costs something by itself, a plan takes the next tasks along, in the order of the rules,
-    each with the tasks that its results are going to make, until it has as much work as it costs to start.
+    A call takes a packet, so that what it sends is still in the cache when the next box works on it.  A step
+    takes the next tasks along, in the order of the rules, until it is full, each with its whole queue and the
+    tasks that its results are going to make.
     """
 
     one_lane = True
     assigns = True
-    catalog: Catalog
     rules: Sequence[Rule]
     """How a task is found for a worker: the first rule that has one decides.  Set by ``begin``."""
 
@@ -138,7 +139,7 @@ class TaskPolicy(Policy):
         return ()
 
     def wake(self) -> Sequence[Decision]:
-        """Called after everything else: who has to be woken for what has happened."""
+        """Called last, for every event: which workers to wake."""
         return ()
 
     def timer(self, event: Timer) -> Sequence[Decision]:
@@ -177,7 +178,7 @@ class TaskPolicy(Policy):
         return [*decisions, *woken] if woken else decisions
 
     def _still_there(self, worker: int | None) -> int | None:
-        """None for one that was too many and has ended its last call: it takes nothing of what it leaves."""
+        """The worker, or None if it was removed and has ended its last call: it takes no further task."""
         return worker if worker is not None and worker < len(self._given) else None
 
     def _check_upstream(self, box: int, worker: int | None) -> None:
@@ -217,29 +218,29 @@ class TaskPolicy(Policy):
         for box in left:
             self._check(box, worker)
         self.asks(worker)
-        plan = self._plan(worker)
+        plan = self.next_plan(worker, now)
         return (Run(worker, plan),) if plan else self.sleeps(worker, now)
 
-    def _plan(self, worker: int) -> Plan:
-        task = self.find(worker)
-        if task is None:
-            return ()
-        self._give(task, worker)
-        if not self.catalog.plan_overhead:
-            return (Call(task.box, self.train()),)
-        calls: dict[int, Call] = {}
-        known: dict[int, float] = {}
-        work = 0.0
-        while task is not None:
-            work += self.catalog.waiting_work(task.box, known)
-            calls[task.box] = Call(task.box, WHOLE_QUEUE)
-            self._follow(task.box, worker, calls)
-            task = self.find(worker) if work < self.catalog.plan_overhead else None
-            if task is not None:
-                self._give(task, worker)
-        return tuple(calls.values())
+    def choose(self, worker: int, now: float) -> Plan | None:
+        task = self._next(worker)
+        return None if task is None else (Call(task.box, self._packet()),)
 
-    def _follow(self, box: int, worker: int, calls: dict[int, Call]) -> None:
+    def step(self, worker: int, now: float) -> Plan | None:
+        step = Step(self.catalog)
+        while not step.full and (task := self._next(worker)) is not None:
+            step.work(task.box)
+            step.add([Call(task.box, WHOLE_QUEUE)])
+            self._follow(task.box, worker, step)
+        return step.plan or None
+
+    def _next(self, worker: int) -> WaitingTask | None:
+        """Give a worker its next task."""
+        task = self.find(worker)
+        if task is not None:
+            self._give(task, worker)
+        return task
+
+    def _follow(self, box: int, worker: int, step: Step) -> None:
         """Take along the boxes that a box's results reach: their tasks would be the worker's next ones."""
         for down in self.catalog.downstream(box):
             if self.inside[down] is not None or self.catalog.boxes[down].running:
@@ -249,7 +250,7 @@ class TaskPolicy(Policy):
                 self._drop(task)
             self.inside[down] = worker
             self._given[worker][down] = None
-            calls[down] = Call(down, WHOLE_QUEUE)
+            step.add([Call(down, WHOLE_QUEUE)])
 
     def _give(self, task: WaitingTask, worker: int) -> None:
         self.waiting[task.box] = None
@@ -265,8 +266,7 @@ class TaskPolicy(Policy):
                 return task
         return None
 
-    def train(self) -> Train:
-        """A packet."""
+    def _packet(self) -> Train:
         rows = self.catalog.packet_rows
         if not rows:
             return WHOLE_QUEUE

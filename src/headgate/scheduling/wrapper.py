@@ -1,4 +1,4 @@
-"""Policies around another: what they do not decide themselves is the other's business."""
+"""Policies around another one, which decides everything that they do not."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import headgate as hg
-from benchmarks.experiments.aurora import batching, qos, runs, traversals
+from benchmarks.experiments.aurora import batching, runs, traversals
 from benchmarks.experiments.aurora.runs import (
     CALL,
     DECISION,
@@ -155,10 +155,3 @@ def test_overhead_falls_with_batching() -> None:
     found = {f.name: f.sides[SIMULATED] for f in batching.overheads(sizes, quiet())}
     assert found["tuple at a time"].holds
     assert found["superbox, overhead"].measured < found["superbox, overhead"].baseline
-
-
-def test_bucketing_is_left_out_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.experiments.aurora.qos.BUCKETED", "no such policy")
-    console = quiet()
-    assert qos.bucketing(qos.Sizes(1, 1), console) == []
-    assert "left out" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ class Barrier:
         """The task under way is of a policy that is no longer in force."""
 
     def abandon(self) -> None:
-        """Another policy has taken over: a task that is due is not, and one under way comes to nothing."""
+        """Another policy has taken over: a task that was due is dropped, and one under way has no effect."""
         self._called = None
         if self._under_way:
             self._void = True

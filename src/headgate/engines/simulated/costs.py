@@ -20,7 +20,7 @@ class Costs:
 
     @property
     def call_overhead(self) -> float:
-        """What a call costs beside its operator, where that was measured."""
+        """What a call costs apart from its operator, where that was measured."""
         return 0.0 if self.calibration is None else self.calibration.call_overhead
 
     def seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:

@@ -39,7 +39,7 @@ class Simulated(Engine):
 
     ``costs`` gives seconds per tuple by box name where the box states none, for instance as measured by
     another run's ``report.boxes``; or it is a file that ``headgate calibrate`` wrote, which knows operators
-    by what they do and adds what a call costs beside them to ``call_overhead``.  ``quantum`` and
+    by what they do and adds the measured overhead of a call to ``call_overhead``.  ``quantum`` and
     ``switch_cost`` model the operating system that shares cores between threads, which matters when a policy
     wants more workers than there are.
 
@@ -50,7 +50,7 @@ class Simulated(Engine):
     ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
     every plan, or what a function of the policy says, which it calls once a plan is made.
     ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
-    (``headgate topology`` draws them), a file, or a description; None for one of which nothing is known.
+    (``headgate topology`` draws them), a file, or a description; None for an unknown one.
     ``memory`` is what its caches and memory cost (``hg.MemoryModel``, a file as ``headgate calibrate`` writes
     one, or the name of one of the papers' machines; True: that of the topology): calls then also read their
     packets from where they are and write their results, and ``report.traffic`` tells of it.  None: memory
@@ -83,17 +83,19 @@ class Simulated(Engine):
     ) -> None:
         if workers is not None:
             check_workers(workers, "Simulated")
-        if call_overhead < 0 or switch_cost < 0 or quantum <= 0:
-            raise PipelineError(
-                "Simulated: call_overhead and switch_cost cannot be negative, quantum must be positive."
-            )
-        if send_cost < 0:
-            raise PipelineError(f"Simulated(send_cost={send_cost:g}): it cannot be negative.")
-        if not callable(decision_cost) and decision_cost < 0:
-            raise PipelineError(f"Simulated(decision_cost={decision_cost:g}): it cannot be negative.")
+        seconds = {
+            "call_overhead": call_overhead,
+            "switch_cost": switch_cost,
+            "send_cost": send_cost,
+            "decision_cost": 0.0 if callable(decision_cost) else decision_cost,
+            "reschedule_cost": reschedule_cost,
+        }
+        for what, given in seconds.items():
+            if given < 0:
+                raise PipelineError(f"Simulated({what}={given:g}): it cannot be negative.")
+        if quantum <= 0:
+            raise PipelineError(f"Simulated(quantum={quantum:g}): it must be positive.")
         check_packet_rows("Simulated", packet_rows)
-        if reschedule_cost < 0:
-            raise PipelineError(f"Simulated(reschedule_cost={reschedule_cost:g}): it cannot be negative.")
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":

@@ -35,7 +35,7 @@ class Kernel:
         heapq.heappush(self._actions, (when, not arrival, next(self._counter), action))
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Have something done at this time, after what is to be done already."""
+        """Have something done at this time, after what is planned for it already."""
         self.at(self.now(), action)
 
     def next_time(self) -> float | None:

@@ -7,10 +7,10 @@ papers' machines are: what leaves a cache leaves the smaller ones before it.
 
 A worker that reads a block pays per byte for the nearest place that has it: a cache of its core, or the
 memory of the block's node times the NUMA factor.  What it writes goes to its caches; it pays for the smallest
-that the block fits into.  A block that nobody will read any more gives its place in the caches back (the
+that the block fits into.  A block that no box will read any more gives its place in the caches back (the
 locality-aware allocator's rule: memory that was freed last is used first), unless the model says otherwise.
 
-A node's memory serves everybody at its bandwidth, a link between two nodes those who read across it: a call
+A node's memory serves all workers at its bandwidth, a link between two nodes those who read across it: a call
 is over when both its own time has passed and what it asked for has been carried, after whatever was asked for
 before.  What is displaced before it was ever in memory has to be carried there.
 """
@@ -73,7 +73,7 @@ class Contents:
         return gone
 
     def remove(self, block: Block) -> None:
-        """It is gone from here, and from the caches before, which hold nothing that this one does not."""
+        """Remove a block from here and from the smaller caches, which hold nothing that this one does not."""
         if block not in self.blocks:
             return
         del self.blocks[block]
@@ -106,7 +106,7 @@ class Memory:
         self.fit(cores, boxes)
         self._states: dict[int, Block] = {}
         self._made: dict[int, tuple[Packet, Block]] = {}
-        """By the packet's id: it is kept, so that no other has the same."""
+        """By the packet's id; the packet is kept, so that no other gets the same id."""
         self._turn = 0
         self._busy: dict[tuple[int, int], float] = {}
         """Until when a node's memory (the node twice) or a link is asked for already."""
@@ -117,9 +117,9 @@ class Memory:
         self._owed = 0.0
 
     def fit(self, cores: Sequence[int], boxes: Sequence[LiveBox]) -> None:
-        """These are the workers' cores from now on, and the boxes, of which some may be new.
+        """These are the workers' cores from now on, and the boxes; some may be new.
 
-        Of workers that are too many, the calls under way end where they are.
+        Calls of workers that leave end where they are.
         """
         topology = self.topology
         mine = {core: [c for c in topology.caches if core in c.cores] for core in set(cores)}
@@ -188,7 +188,7 @@ class Memory:
         own = self._touch_state(work.live, worker)
         rounds, begin = len(work.results), 0
         for place, results in enumerate(work.results, 1):
-            # Packet by packet: what is read and what comes of it have to be in the caches at the same time.
+            # Packet by packet: a packet and its results have to be in the caches at the same time.
             end = len(taken) * place // rounds
             own += self._read_all(worker, taken[begin:end])
             for port, packet in enumerate(results):
@@ -239,7 +239,7 @@ class Memory:
                 self._free(block)
 
     def _touch_state(self, live: LiveBox, worker: int) -> float:
-        """A box's state moves to the caches of whoever works in it: it is changed, so no other has it."""
+        """A box's state moves to the caches of the worker inside: it is changed, so no other cache has it."""
         size = 0 if live.state is None else live.state.nbytes
         if not size:
             return 0.0
@@ -268,7 +268,7 @@ class Memory:
         return (self._turn - 1) % len(self.topology.nodes)
 
     def _read(self, worker: int, block: Block, size: int) -> float:
-        """Read so many bytes of a block from the nearest place; afterwards it is in all of one's caches."""
+        """Read so many bytes of a block from the nearest place; then it is in all caches of the worker."""
         for cache in self._caches[worker]:
             if block in cache.blocks:
                 seconds = size * cache.cost

@@ -63,7 +63,7 @@ class SimulatedRun:
         self._halted = False
         self._handled = 0
         self._mail: deque[Callable[[], None]] = deque()
-        """What other threads want done."""
+        """Requests of other threads."""
         self._closed = False
         machine = settings.topology
         cores = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1
@@ -77,6 +77,7 @@ class SimulatedRun:
             packet_rows=packet_rows,
             drain=until == "drained",
             fuse=False,
+            at_once=not settings.decision_cost,
             seed=settings.seed or seed,
             reorder=settings.reorder,
             partitioning=settings.partitioning,

@@ -1,4 +1,4 @@
-"""What a simulation is told: the machine, the costs, and how the core is to work."""
+"""Settings of a simulation: the machine, the costs, and options of the core."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A scheduling task under way (Haren's T_S): workers meet, do its phases, and go back to work.
 
-The barrier is for whoever is there: a worker inside a call or a sink is not waited for, its slices are done
-by the others, and if it comes while the task goes on it joins in.  So nobody waits longer than for the slices
-that others have begun; and if the task has become void, not for these either.
+The barrier is for the workers that are there: one inside a call or a sink is not waited for, the others do
+its slices, and if it comes while the task goes on it joins in.  So no worker waits longer than for the slices
+that others have begun; if the task has become void, not even for these.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Meeting:
                 self._do(work)
 
     def dissolve(self) -> None:
-        """Nobody needs what it would decide: whoever waits goes back to work."""
+        """The task is void: workers that wait go back to work."""
         with self._door:
             self._broken = True
             self._door.notify_all()
@@ -68,7 +68,7 @@ class Meeting:
                 self._next()
 
     def _next(self) -> None:
-        """Door held: whoever ends a phase goes on with the next, and wakes as many as there is work for."""
+        """Door held: begin the next phase, and wake as many workers as there are slices for."""
         self._phase += 1
         self._begun = 0
         if self._phase == len(self._phases):

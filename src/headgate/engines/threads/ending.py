@@ -1,9 +1,10 @@
 """How a run on threads ends, whatever its operators, sources and sinks do.
 
 A run that is done hands everything over, however long that takes.  One that is stopped (by hand, by its time)
-asks its threads to come back, and gives them the engine's ``grace``: who is not back by then is inside an
-operator, a source or a sink that hangs.  It is left behind, its queries get an error that says where, and the
-others' sinks are closed as always.  Python cannot end a thread from outside; so these die with the program.
+asks its threads to come back, and gives them the engine's ``grace``: a thread that is not back by then is
+inside an operator, a source or a sink that hangs.  It is left behind, its queries get an error that says
+where, and the others' sinks are closed as always.  Python cannot end a thread from outside; so these die with
+the program.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Ending:
     # --- closing ------------------------------------------------------------------------------------
 
     def _close_in_time(self, until: float) -> None:
-        """Close what can be closed; a sink whose ``close`` hangs keeps neither the run nor the others."""
+        """Close what can be closed; a sink whose ``close`` hangs delays neither the run nor other sinks."""
         run = self._run
         left = deque(output for output in self._core.live.outputs if not output.abandoned)
         sources = threading.Thread(target=self._core.admission.close, name="headgate-closing", daemon=True)
@@ -145,7 +146,7 @@ class Closing(threading.Thread):
                 self._at = None
 
     def leave(self) -> LiveOutput | None:
-        """Go on without it; the output in whose sink it hangs."""
+        """Give it up.  Returns the output whose sink it hangs in, if any."""
         with self._guard:
             self._alone = True
             return self._at

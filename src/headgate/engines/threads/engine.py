@@ -1,6 +1,6 @@
 """``Threads``: a few worker threads, one scheduler state, real time (Aurora, section 3).
 
-All scheduling state sits behind one lock, which no one holds while an operator, a source or a sink works;
+All scheduling state sits behind one lock, which no thread holds while an operator, a source or a sink works;
 Arrow's kernels release the GIL, so workers run in parallel where it matters.
 """
 
@@ -70,16 +70,10 @@ class Threads(Engine):
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
         check_scheme("Threads", "allocator", allocator, memory.names())
-        self.workers = workers
-        self.packet_rows = packet_rows
-        self.reorder = reorder
-        self.partitioning = partitioning
-        self.buckets = buckets
-        self.split = split
-        self.allocator = allocator
         if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MOST_GRACE:
             raise PipelineError(f"Threads(grace={grace!r}): it must be a number of seconds, at most a day.")
-        self.grace = float(grace)
+        self.workers, self.allocator = workers, allocator
+        self.settings = Settings(packet_rows, reorder, partitioning, buckets, split, float(grace))
 
     @property
     def topology(self) -> Topology:
@@ -101,16 +95,7 @@ class Threads(Engine):
         asked = workers or self.workers or self.topology.workers
         with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
             # The run is gone when the memory is counted, and what its queues held with it.
-            settings = Settings(
-                packet_rows=self.packet_rows,
-                reorder=self.reorder,
-                partitioning=self.partitioning,
-                buckets=self.buckets,
-                split=self.split,
-                topology=self.topology,
-                grace=self.grace,
-            )
-            run = ThreadsRun(settings, network, policy, asked, until, progress, seed, use)
+            run = ThreadsRun(self.settings, self.topology, network, policy, asked, until, progress, seed, use)
             report = run.run(line)
             del run
         report.memory = use.statistics

@@ -19,6 +19,7 @@ from headgate.engines.threads.settings import Settings
 from headgate.engines.threads.workers import Workers
 from headgate.graph.network import Network, Output
 from headgate.graph.packet import Packet
+from headgate.machine.topology import Topology
 from headgate.memory import use as memory
 from headgate.runtime.boxes import LiveOutput
 from headgate.runtime.change import Change
@@ -41,6 +42,7 @@ class ThreadsRun(RealtimeRun):
     def __init__(
         self,
         settings: Settings,
+        topology: Topology,
         network: Network,
         policy: Policy,
         requested: int,
@@ -75,7 +77,7 @@ class ThreadsRun(RealtimeRun):
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,
-            topology=settings.topology,
+            topology=topology,
             timer=time.perf_counter,
             processor=time.thread_time,
         )
@@ -206,7 +208,7 @@ class ThreadsRun(RealtimeRun):
                 self._close_sink(instruction)
 
     def _close_sink(self, instruction: CloseSink) -> None:
-        """Later, if a thread is at it: waiting for a slow sink here, the calling thread would miss timers."""
+        """Later, if a thread uses the sink: if the calling thread waited here, it would miss timers."""
         door = self._doors[instruction.output.place]
         if not door.acquire(blocking=False):
             self._left.append(instruction)

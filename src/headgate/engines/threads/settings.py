@@ -1,10 +1,8 @@
-"""What a run on threads is told."""
+"""Settings of a run on threads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from headgate.machine.topology import Topology
 
 
 @dataclass
@@ -16,5 +14,4 @@ class Settings:
     partitioning: str
     buckets: int
     split: bool | None
-    topology: Topology
     grace: float

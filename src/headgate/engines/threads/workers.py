@@ -113,7 +113,7 @@ class Workers(WorkerPool):
                 idle = -asked + (asked := now())
 
     def _place(self, worker: int, anywhere: set[int]) -> None:
-        """If the policy pins workers, stay on the cores of one's group (LAS, 4.1), on whichever of them."""
+        """If the policy pins workers, stay on the cores of the worker's group (LAS, 4.1), on any of them."""
         catalog, pinned = self._run.core.catalog, self._run.core.driver.policy.pins
         topology, cores = catalog.topology, catalog.cores
         if not anywhere or topology is None or worker >= len(cores):
@@ -123,7 +123,7 @@ class Workers(WorkerPool):
             os.sched_setaffinity(0, wanted)
 
     def _meet(self, meeting: Meeting, begin: float) -> float:
-        """Take part in a scheduling task; all of that time is the scheduler's.  When it was over."""
+        """Take part in a scheduling task; all of that time is the scheduler's.  Returns when it was over."""
         run, overhead = self._run, self._run.core.driver.overhead
         spent = time.thread_time()
         meeting.join()
@@ -143,20 +143,17 @@ class Workers(WorkerPool):
         return self._run.tell(CallEnded(work), now)
 
     def _next(self, worker: int, left: list[Instruction]) -> tuple[Work | None, bool]:
-        """The next call, or that the worker is parked; neither if its new plan has nothing that can run."""
-        for _ in range(2):  # a worker that has just got a plan asks for its first call
-            found: Work | None = None
-            parked = False
-            for instruction in self._run.tell(Free(worker)):
-                if isinstance(instruction, RunCall):
-                    found = instruction.work
-                elif isinstance(instruction, Park):
-                    parked = True
-                else:
-                    left.append(instruction)
-            if found is not None or parked:
-                return found, parked
-        return None, False
+        """The next call, and whether the worker is parked; neither if nothing of its new plan can run."""
+        found: Work | None = None
+        parked = False
+        for instruction in self._run.tell(Free(worker)):
+            if isinstance(instruction, RunCall):
+                found = instruction.work
+            elif isinstance(instruction, Park):
+                parked = True
+            else:
+                left.append(instruction)
+        return found, parked
 
     def _execute(self, work: Work) -> None:
         """Run the operator and forward its results.  Does not hold the scheduler's lock."""
@@ -201,5 +198,5 @@ class Workers(WorkerPool):
 
 
 def _cores() -> set[int]:
-    """The cores that this thread may be on; none where that cannot be said."""
+    """The cores that this thread may run on; none if the system does not tell."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()

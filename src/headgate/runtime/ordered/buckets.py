@@ -1,9 +1,9 @@
 """A keyed box with several workers inside: its state by bucket, its packets split and put together again.
 
-What a call takes is a unit, with a ticket.  Whoever comes first splits units, in order, into parts, one for
-each bucket that has rows in it (for every bucket, where time moves the state), and the partitioning scheme
-gives the parts to workers.  Whoever finishes a unit's last part puts its results into tuple order, and then
-they leave by the unit's ticket.
+What a call takes is a unit, with a ticket.  The first worker that comes splits units, in order, into parts:
+one for each bucket that has rows in it, or for every bucket if time moves the state.  The partitioning scheme
+gives the parts to workers.  The worker that finishes a unit's last part puts its results into tuple order,
+and they leave by the unit's ticket.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Buckets(Generic[U]):
         self._bucket_of: BucketOf = hash_buckets
         if operator.ranges is not None:
             self._bucket_of, buckets = _by_range(operator.ranges), len(operator.ranges) + 1
-        # With a queue per worker there is nothing to gain from finer parts: whoever has the queue has all.
+        # With a queue per worker finer parts gain nothing: the worker that has the queue has all of them.
         places = min(workers, buckets) if scheme == "partitioned" else buckets
         self._buckets = buckets
         self._shards = [(n * buckets // places, (n + 1) * buckets // places) for n in range(places)]
@@ -90,11 +90,11 @@ class Buckets(Generic[U]):
         return rows + sum(_rows(unit) for unit in self._unsplit.items())
 
     def take(self, unit: U) -> None:
-        """A unit is to be split; units come one at a time, in the order of their tickets."""
+        """Queue a unit to be split; units come one at a time, in the order of their tickets."""
         self._unsplit.enqueue(unit)
 
     def split(self) -> None:
-        """Split what waits for it, unless somebody else does."""
+        """Split the units that wait for it, unless another worker does."""
         while len(self._unsplit) and not self._splitting.test_and_set():
             while (unit := self._unsplit.try_dequeue()) is not None:
                 self._split(unit)
@@ -124,7 +124,7 @@ class Buckets(Generic[U]):
             yield part
 
     def complete(self, part: Part[U]) -> U | None:
-        """A part is done; the unit, if that was its last, with its results."""
+        """A part is done.  Returns the unit with its results if that was the last part."""
         whole = part.whole
         whole.done.enqueue(part)
         if whole.left.fetch_add(-1) > 1:

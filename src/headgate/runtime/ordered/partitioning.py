@@ -20,15 +20,15 @@ class Hybrid(Generic[T]):
     """A queue per bucket, and a master queue that says whose turn it is (figure 7).
 
     A worker that comes to a bucket which another holds leaves its item to that one and takes the next, so
-    nobody waits, and items are worked on almost in the order of their arrival.  What was left to a worker it
-    works on even if its time is up.
+    no worker waits, and items are worked on almost in the order of their arrival.  A worker
+    finishes the items that were left to it even if its time is up.
     """
 
     def __init__(self, buckets: int, workers: int) -> None:
         self._master: Queue[int] = Queue()
         self._queues: list[Queue[T]] = [Queue() for _ in range(buckets)]
         self._counts = [Counter() for _ in range(buckets)]
-        """Of every bucket, the items that whoever holds it has still to work on."""
+        """By bucket, items still queued for its current owner."""
 
     def add(self, bucket: int, item: T) -> None:
         self._queues[bucket].enqueue(item)
@@ -50,7 +50,7 @@ class Hybrid(Generic[T]):
 
 
 class Partitioned(Generic[T]):
-    """A queue per worker, each for a share of the buckets; whoever takes a queue empties it."""
+    """A queue per worker, each for a share of the buckets; the worker that takes a queue empties it."""
 
     def __init__(self, buckets: int, workers: int) -> None:
         self._queues: list[Queue[tuple[int, T]]] = [Queue() for _ in range(min(workers, buckets))]
@@ -85,7 +85,7 @@ class Shared(Generic[T]):
     """One queue for all, and a lock per bucket.
 
     Taking an item and its bucket's lock must be one step, or two workers could take two items of a bucket
-    and lock it in the wrong order: so whoever waits for a bucket lets everybody else wait too.
+    and lock it in the wrong order: so a worker that waits for a bucket makes all others wait too.
     """
 
     def __init__(self, buckets: int, workers: int) -> None:

@@ -1,11 +1,11 @@
 """Putting results in order that several workers made at once (ordered processing, section 3).
 
-Whatever the box takes gets the next number, and what comes of it leaves by that number: ``send`` hands
-result ``number`` over to the one before it, or leaves it for whoever does.  ``send_downstream`` must not
-raise: whoever sends would never be done.  Two schemes behind one interface:
+What a box takes gets the next number, and its results leave in the order of the numbers: ``send`` sends
+result ``number`` on if all earlier ones have left, or else leaves it to the worker that sends those.
+``send_downstream`` must not raise: later results would wait for ever.  Two schemes behind one interface:
 
-- ``nonblocking``: a bounded ring.  A worker puts its result into its place, which nobody else uses, and sends
-  on what is next if nobody else is doing so.  No worker ever waits for one that is sending.  A result that
+- ``nonblocking``: a bounded ring.  A worker puts its result into its place, which no other uses, and sends
+  on what is next if no other is doing so.  No worker ever waits for one that is sending.  A result that
   lies so far ahead that its place is taken is refused, and its worker tries again.
 - ``lock``: one lock around everything, and a buffer without bound.  A worker waits while another sends.
 """
@@ -26,8 +26,9 @@ class NonBlocking(Generic[T]):
     def __init__(self, send_downstream: Callable[[T], None], size: int) -> None:
         self._send_downstream = send_downstream
         self._next = Cell(0)
-        """Written only by whoever holds the flag."""
+        """Written only by the worker that holds the flag."""
         self._ring: Slots[T] = Slots(size)
+        self._size = size
         self._sending = Flag()
 
     @property
@@ -43,8 +44,8 @@ class NonBlocking(Generic[T]):
 
     def _try_add(self, number: int, result: T) -> bool:
         first = self._next.load()
-        if first <= number < first + len(self._ring):
-            self._ring.store(number % len(self._ring), result)
+        if first <= number < first + self._size:
+            self._ring.store(number % self._size, result)
             return True
         return False
 
@@ -52,7 +53,7 @@ class NonBlocking(Generic[T]):
         while not self._sending.test_and_set():
             while True:
                 number = self._next.load()
-                place = number % len(self._ring)
+                place = number % self._size
                 result = self._ring.load(place)
                 if result is None:
                     break

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headgate.scheduling.aurora.traversals import Traversal, mean_latency, min_cost, min_latency, min_memory
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 
 LOOK_AGAIN = 16
@@ -16,11 +19,12 @@ BETTER = 0.95
 class ApplicationAtATime(Pull):
     """Each query that has something to do in its turn, all its boxes at once.
 
-    A box that several queries share runs with whichever comes first.  Where starting a plan costs something
-    by itself, the plan takes the next queries along until it has as much work as it costs to start.
+    A box that several queries share runs with the first of them.  A step takes the next queries along until
+    it is full.
     """
 
     settings = frozenset({"batch"})
+    train: Train
     traversal: Traversal
 
     def __init__(self, train: Train = WHOLE_QUEUE) -> None:
@@ -33,27 +37,30 @@ class ApplicationAtATime(Pull):
         self._last = -1
 
     def choose(self, worker: int, now: float) -> Plan | None:
-        ready = self.catalog.ready
-        if not ready:
-            return None
-        boxes, count = self.catalog.boxes, len(self._queries)
-        turns = {
-            (self._number[query] - self._last - 1) % count for box in ready for query in boxes[box].queries
-        }
-        enough = self.catalog.plan_overhead
-        calls: list[Call] = []
-        taken: set[int] = set()
-        known: dict[int, float] = {}
-        work, last = 0.0, self._last
-        for turn in sorted(turns):
-            self._last = (last + 1 + turn) % count
-            superbox = self._superboxes[self._queries[self._last]]
-            calls += [Call(box, self.train) for box in self.order(superbox) if box not in taken]
-            work += sum([self.catalog.waiting_work(box, known) for box in superbox if box not in taken])
-            taken.update(superbox)
-            if not work < enough:
+        for superbox in self._in_turn():
+            return tuple(Call(box, self.train) for box in self.order(superbox))
+        return None
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        step = Step(self.catalog)
+        for superbox in self._in_turn():
+            for box in superbox:
+                if box not in step:
+                    step.work(box)
+            step.add(Call(box, self.train) for box in self.order(superbox))
+            if step.full:
                 break
-        return tuple(calls)
+        return step.plan or None
+
+    def _in_turn(self) -> Iterator[list[int]]:
+        """The boxes of each query that has something to do, from the query after the last one on."""
+        boxes, count, last = self.catalog.boxes, len(self._queries), self._last
+        ready = self.catalog.ready
+        for turn in sorted(
+            {(self._number[query] - last - 1) % count for box in ready for query in boxes[box].queries}
+        ):
+            self._last = (last + 1 + turn) % count
+            yield self._superboxes[self._queries[self._last]]
 
     def order(self, superbox: list[int]) -> list[int]:
         return type(self).traversal(self.catalog.boxes, superbox)
@@ -90,7 +97,7 @@ class MinMemory(ApplicationAtATime):
 class AutoTraversal(ApplicationAtATime):
     """A query at a time, for each the traversal that promises the lower latency: few calls or early results.
 
-    What a call takes beside its tuples and what a tuple costs are measured; with what is queued they say when
+    The overhead of a call and the cost of a tuple are measured; with the lengths of the queues they say when
     results would leave by Min-Cost and by Min-Latency (Aurora, section 5.3).  Costs drift, so the choice is
     made again after some plans of the superbox, and changes if the other promises clearly less.
     """

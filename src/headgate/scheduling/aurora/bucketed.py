@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.calendar import CalendarQueue
-from headgate.scheduling.aurora.priority import OLDEST_EVERY, SLICE, PriorityTuple
+from headgate.scheduling.aurora.priority import SLICE, PriorityTuple
 from headgate.scheduling.aurora.utility_space import Piece, Ranges, UtilitySpace, pieces
 from headgate.scheduling.events import Event, Finished
-from headgate.scheduling.interface import Call, Decision, Plan
+from headgate.scheduling.interface import Decision, Plan
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 
 PARTITIONS = 20
@@ -83,7 +83,7 @@ class BucketedPriorityTuple(PriorityTuple):
         self._stale: dict[int, None] = {}
         """Boxes for which costs downstream have drifted."""
         self._before: list[list[int]] = [[] for _ in boxes]
-        """Of every box, those that count its cost."""
+        """By box, the boxes that count its cost."""
         for place, below in enumerate(self._below):
             for box in {box for _, needed in below for box in needed}:
                 self._before[box].append(place)
@@ -203,18 +203,12 @@ class BucketedPriorityTuple(PriorityTuple):
     # --- the choice -----------------------------------------------------------------------------------
 
     def choose(self, worker: int, now: float) -> Plan | None:
-        if self.catalog.plan_overhead:
-            return super().choose(worker, now)
         self._settle(now)
         if not self._filled:
             return None
-        self._decisions += 1
-        place = self._best(now) if self._decisions % OLDEST_EVERY else self._longest()
+        place = self._longest() if self._is_fair() else self._best(now)
         self._members[self.assigned[place]].move_to_end(place)
-        self._turns[place] = self._decisions
-        for box in self._after[place]:
-            self._turns[box] = self._decisions
-        return (Call(place, self._train(place)), *self._calls[place])
+        return self._called(self._with_all_behind(place))
 
     def _best(self, now: float) -> int:
         """The next in turn of the best bucket."""

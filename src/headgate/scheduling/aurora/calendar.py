@@ -148,5 +148,5 @@ def _day_length(entries: list[tuple[float, int, T]]) -> float:
     gaps = [after - before for before, after in pairwise(keys)]
     mean = math.fsum(gaps) / len(gaps)
     usual = [gap for gap in gaps if gap <= 2 * mean]
-    # So short a day that its number would not be exact any more helps nobody.
+    # Shorter days would have numbers that floats cannot tell apart.
     return max(ENTRIES_A_DAY * math.fsum(usual) / len(usual), SHORTEST * abs(keys[-1]), sys.float_info.min)

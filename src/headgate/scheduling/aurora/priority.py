@@ -26,10 +26,9 @@ class PriorityTuple(Pull):
     more to lose: of every eight decisions one goes to the box that has been longest without a call, so a box
     that is ready runs after at most eight times as many decisions as there are boxes.
 
-    Where starting a plan costs something by itself (Spark), a plan takes the queries whose utility would fall
-    before the next plan is over, then others as far as its time allows (``scheduling.superbox``).  Of every
-    eighth, up to half goes first to the queries that have been longest without a call, which gives the same
-    bound.
+    A step takes the queries whose utility would fall before the next step is over, then others as far as its
+    time allows (``aurora/superbox.py``).  Of every eighth step, up to half goes first to the queries that
+    have been longest without a call, which gives the same bound.
     """
 
     name = "qos"
@@ -50,7 +49,7 @@ class PriorityTuple(Pull):
         """The decision that last called each box."""
 
     def _of_queries(self, place: int) -> list[tuple[str, list[int]]]:
-        """Of each query with a goal that needs a box: that box and those downstream that the query needs."""
+        """The queries with goals that need a box, each with the box and those downstream that it needs."""
         boxes = self.catalog.boxes
         return [
             (query, [place, *(box for box in self._after[place] if query in boxes[box].queries)])
@@ -76,14 +75,22 @@ class PriorityTuple(Pull):
         ready = self.catalog.ready
         if not ready:
             return None
+        if self._is_fair():
+            return self._called(self._with_all_behind(min(ready, key=self._turns.__getitem__)))
+        return self._called(self._box(ready, now))
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        if not self.catalog.ready:
+            return None
+        fair = self._is_fair()
+        return self._called(self._superbox.plan(now, self._turns, fair=fair))
+
+    def _is_fair(self) -> bool:
+        """Count a decision: whether it goes to the box that has been longest without a call."""
         self._decisions += 1
-        fair = self._decisions % OLDEST_EVERY == 0
-        if self.catalog.plan_overhead:
-            plan = self._superbox.plan(now, self._turns, fair=fair)
-        elif fair:
-            plan = self._with_all_behind(min(ready, key=self._turns.__getitem__))
-        else:
-            plan = self._box(ready, now)
+        return self._decisions % OLDEST_EVERY == 0
+
+    def _called(self, plan: Plan) -> Plan | None:
         for call in plan:
             self._turns[call.box] = self._decisions
         return plan or None

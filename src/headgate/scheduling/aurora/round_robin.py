@@ -14,6 +14,7 @@ class RoundRobin(Pull):
 
     name = "round_robin"
     settings = frozenset({"batch"})
+    train: Train
 
     def __init__(self, train: Train = WHOLE_QUEUE) -> None:
         self.train = train

@@ -1,8 +1,8 @@
 """The dynamic superbox where a plan costs something to start (Aurora, sections 4.1 and 6.1).
 
 A plan that cannot be interrupted and costs something by itself, a Spark job, is a *step*.  Two things decide
-what utility it delivers: which queries are in it, and how long it lasts, since whoever is not in it waits for
-the next one.
+what utility it delivers: which queries are in it, and how long it lasts, since a query that is not in it
+waits for the next one.
 
 - A step is planned to last half of the shortest time after which any query's utility changes, so that a tuple
   that has just missed one step is delivered by the next in time; but with at least as much work as a step
@@ -70,12 +70,12 @@ class DynamicSuperbox:
         return tuple(calls[box] for box in sorted(calls))
 
     def _waiting(self, fair: bool) -> dict[str, list[int]]:
-        """Of each query that has something to do, the boxes that could run.
+        """The queries that have something to do, with their boxes that could run.
 
-        A query that another step is at waits for that step: run beside it, this one could only be committed
-        after it.  If there is nothing else to do, those go that can go all the way; of the others only a part
+        A query that another step works on waits for that step: this one could only be committed after it.
+         If there is nothing else to do, those go that can go all the way; of the others only a part
         could run, and what it made would have to be stored for a later step.  A fair step takes them all:
-        with whom a query shares a box must not decide whether it ever runs.
+        a query must run at some time, even if others keep the boxes busy that it shares with them.
         """
         boxes = self._catalog.boxes
         found: dict[str, list[int]] = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headgate.errors import PipelineError
-from headgate.scheduling.aurora.priority import OLDEST_EVERY, PriorityTuple
+from headgate.scheduling.aurora.priority import PriorityTuple
 from headgate.scheduling.aurora.traversals import min_cost
 from headgate.scheduling.interface import Call, Plan
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 
 K = 3
@@ -17,12 +20,12 @@ class TopK(PriorityTuple):
     Urgency is the priority tuple.  The superbox is the tree rooted at the query's output box that spans the k
     boxes of highest priority among those that can run; every box of it is called once, after those that feed
     it.  Nothing starves: of every eight decisions one begins with the box that has been longest without a
-    call.  Where starting a plan costs something by itself, the next queries come along until there is as much
-    work as that.
+    call.  A step takes the spanners of the next queries along until it is full.
     """
 
     name = "top_k"
     settings = frozenset({"batch"})
+    train: Train
 
     def __init__(self, k: int = K, train: Train = WHOLE_QUEUE) -> None:
         if k < 1:
@@ -38,40 +41,40 @@ class TopK(PriorityTuple):
             {q: [place, *(b for b in self._after[place] if q in boxes[b].queries)] for q in box.queries}
             for place, box in enumerate(boxes)
         ]
-        """Of every box, for each query that needs it, the way to that query's output."""
+        """By box and query, the way from the box to the query's output."""
 
     def choose(self, worker: int, now: float) -> Plan | None:
+        for spanner, _ in self._spanners(now, Step(self.catalog)):
+            return self._called(spanner)
+        return None
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        step = Step(self.catalog)
+        for spanner, top in self._spanners(now, step):
+            step.add(spanner)
+            for box in top:
+                step.work(box)
+            if step.full:
+                break
+        return self._called(step.plan)
+
+    def _spanners(self, now: float, step: Step) -> Iterator[tuple[Plan, list[int]]]:
+        """The spanners of the queries, the most urgent first, each with the boxes that it spans."""
         ready = self.catalog.ready
         if not ready:
-            return None
-        self._decisions += 1
+            return
         ranks = {box: (*self.priority(box, now), -self._turns[box]) for box in ready}
         order = sorted(ready, key=lambda box: ranks[box], reverse=True)
-        if self._decisions % OLDEST_EVERY == 0:
+        if self._is_fair():
             longest = min(ready, key=self._turns.__getitem__)
             order.remove(longest)
             order.insert(0, longest)
-        plan = self._spanners(order)
-        for call in plan:
-            self._turns[call.box] = self._decisions
-        return plan
-
-    def _spanners(self, order: list[int]) -> Plan:
-        """The spanner of the first box's query, and of further ones while that is too little for a plan."""
-        boxes, known = self.catalog.boxes, dict[int, float]()
-        calls: dict[int, Call] = {}
         spanned: set[str] = set()
-        work = 0.0
         for first in order:
             query = next((query for query in self._paths[first] if query not in spanned), None)
-            if query is None or first in calls:
+            if query is None or first in step:
                 continue
             spanned.add(query)
             top = [box for box in order if query in self._paths[box]][: self.k]
             spanner = dict.fromkeys(box for each in top for box in self._paths[each][query])
-            for box in min_cost(boxes, spanner):
-                calls.setdefault(box, Call(box, self.train))
-            work += sum([self.catalog.waiting_work(box, known) for box in top])
-            if not work < self.catalog.plan_overhead:
-                break
-        return tuple(calls.values())
+            yield tuple(Call(box, self.train) for box in min_cost(self.catalog.boxes, spanner)), top

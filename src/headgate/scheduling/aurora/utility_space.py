@@ -43,7 +43,7 @@ class Ranges(NamedTuple):
 
 
 def pieces(goals: Sequence[tuple[Goal, float]]) -> list[Piece]:
-    """Of goals, each with the seconds still to go to its output: gradients added, whichever point is next."""
+    """Goals as one graph, each moved by the seconds to its output: gradients add up, all points count."""
     steps: list[tuple[float, float]] = []
     for goal, ahead in goals:
         before = 0.0

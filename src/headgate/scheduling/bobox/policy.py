@@ -21,7 +21,7 @@ from headgate.scheduling.tasks import (
 )
 
 BALANCING = 0.1
-"""Seconds between looks at the load of the nodes, while somebody sleeps."""
+"""Seconds between looks at the load of the nodes, while a worker sleeps."""
 _TIMER = "load balancing"
 
 
@@ -45,7 +45,7 @@ class Bobox(CountedTasks):
     A worker takes, in this order (section 5.1): its own newest immediate task; the oldest deferred one of the
     request that it served last; the oldest of the oldest request on its node; the oldest immediate one of
     another worker of the node.  If there is none it sleeps.  A new request goes to the node with the most
-    free memory and idle workers.  While somebody sleeps, every 100 ms the newest request of an overloaded
+    free memory and idle workers.  While a worker sleeps, every 100 ms the newest request of an overloaded
     node is moved to an idle one, or the only one shared with it (section 5.2).
     """
 
@@ -150,7 +150,7 @@ class Bobox(CountedTasks):
     def timer(self, event: Timer) -> Sequence[Decision]:
         if event.name != _TIMER:
             return ()
-        self._timer_is_set = self.parking.anybody_sleeps
+        self._timer_is_set = self.parking.some_sleep
         if not self._timer_is_set:
             return ()
         self.balance()
@@ -204,7 +204,7 @@ class BoboxBaseline(TaskPolicy):
         self._lists: list[Tasks] = [deque() for _ in range(workers)]
         self._turn = 0
         self._victim = list(range(workers))
-        """By worker, whom it stole from last."""
+        """By worker, the list that it stole from last."""
         self._new = 0
         self.rules = (self._own, self._of_others)
         return (SetPacketRows(self.packet_rows),) if self.packet_rows else ()

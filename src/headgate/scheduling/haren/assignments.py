@@ -71,7 +71,7 @@ def _ahead(boxes: Sequence[BoxView], query_class: int) -> float:
 
 
 Assign = Callable[[Any, Any], Any]
-"""Of a box and the workers: a worker, or its number."""
+"""Takes a box and the workers, and returns a worker or its number."""
 
 
 def balanced(box: BoxView, workers: Workers) -> Worker:

@@ -66,7 +66,7 @@ def chain_segments(box: BoxView, downstream: list[BoxView]) -> tuple[Segment, ..
 
 @ship("upstream")
 def chain_slopes(box: BoxView, upstream: list[BoxView]) -> dict[int, float]:
-    """Of all boxes of its chart, the slope of their segments; one table for the whole chart."""
+    """The slopes of all boxes of its chart, by box; one table for the whole chart."""
     if not begins_chart(box):
         slopes: dict[int, float] = upstream[0].chain_slopes
         return slopes

@@ -18,7 +18,7 @@ from headgate.scheduling.haren.priorities import Prioritize, of_features, parts
 
 
 class Schedule(NamedTuple):
-    """Who runs what, and what sooner; nobody changes one that is in force."""
+    """Who runs what, and in which order.  A schedule in force is never changed, only replaced."""
 
     owner: list[int]
     """By box, its worker."""

@@ -1,8 +1,8 @@
-"""Haren's feature table: the features of every box that somebody asked for, and which may have changed.
+"""Haren's feature table: the features that functions have asked for, and which may have changed.
 
 A policy's functions get boxes whose attributes are features.  One that is asked for the first time is
-computed and stays with its box; from then on scheduling tasks keep it fresh.  What nobody asks for is never
-computed, and what cannot have changed is not computed again.
+computed and stays with its box; from then on scheduling tasks keep it fresh.  A feature that no
+function asks for is never computed, and one that cannot have changed is not computed again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.machine.topology import Topology
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.haren import features
 from headgate.scheduling.haren.features import BESIDES, Feature
 
@@ -108,8 +108,9 @@ class FeatureTable:
         for box in self.boxes:
             box.upstream = [self.boxes[up] for up in box.entry.upstream]
             box.downstream = [self.boxes[down] for down in box.entry.downstream]
-        self._before = [_reach(box, "upstream") for box in self.boxes]
-        self._after = [_reach(box, "downstream") for box in self.boxes]
+        each = range(len(self.boxes))
+        self._before = [{box, *reached(lambda place: entries[place].upstream, box)} for box in each]
+        self._after = [{box, *reached(lambda place: entries[place].downstream, box)} for box in each]
         self._asked: dict[str, Feature] = {}
         self._sorted = 0
         self._own: list[_Kept] = []
@@ -118,12 +119,12 @@ class FeatureTable:
         self._any_change = False
         """Some dependent feature may follow from whatever happens to a box."""
         self._marked = [False] * len(self.boxes)
-        """Boxes of which an own feature has changed since dependent ones were refreshed."""
+        """Boxes with an own feature that has changed since dependent ones were refreshed."""
         self.altered = [False] * len(self.boxes)
-        """Boxes of which some feature has changed since the schedule in force was made."""
+        """Boxes with a feature that has changed since the schedule in force was made."""
 
     def shared_level(self, one: int, other: int) -> int:
-        """Of a machine of which nothing is known, only a worker and itself share one."""
+        """See ``BoxView.shared_level``; on an unknown machine only a worker and itself share a cache."""
         if min(one, other) < 0:
             return 0
         if one == other or self._topology is None or max(one, other) >= len(self._cores):
@@ -133,11 +134,11 @@ class FeatureTable:
 
     @property
     def asked(self) -> list[str]:
-        """Names of the features that somebody asked for."""
+        """Names of the features that were asked for."""
         return sorted(self._asked)
 
     def first(self, box: BoxView, feature: Feature) -> Any:
-        """A feature of a box that nobody asked for before."""
+        """A feature of a box that is asked for the first time."""
         value = box.__dict__[feature.name] = self._value(box, feature)
         if feature.name not in self._asked:
             self._asked[feature.name] = feature
@@ -230,14 +231,3 @@ class FeatureTable:
             return range(len(self.boxes))
         reached = self._before if "downstream" in kinds else self._after
         return {box for number in changed for box in reached[number]}
-
-
-def _reach(box: BoxView, direction: str) -> frozenset[int]:
-    found = {box.number}
-    todo = [box]
-    while todo:
-        for other in getattr(todo.pop(), direction):
-            if other.number not in found:
-                found.add(other.number)
-                todo.append(other)
-    return frozenset(found)

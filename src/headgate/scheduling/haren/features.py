@@ -47,7 +47,7 @@ class Feature:
     function: Callable[..., Any]
     depends_on: str = "own"
     needs: frozenset[str] = frozenset()
-    """Measurements that the engine takes only if somebody asks."""
+    """Measurements that the engine takes only if a feature needs them."""
     tolerance: float = 0.0
     shipped: bool = False
 

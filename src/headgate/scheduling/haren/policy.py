@@ -38,7 +38,9 @@ from headgate.scheduling.haren.assignments import Assign, balanced
 from headgate.scheduling.haren.draft import Draft, Schedule, Wrong
 from headgate.scheduling.haren.feature_table import FeatureTable
 from headgate.scheduling.haren.priorities import Prioritize, fcfs, named
-from headgate.scheduling.interface import Call, Decision, Phase, Plan, Policy, Reschedule, Run, SetTimer, Wake
+from headgate.scheduling.interface import Call, Decision, Phase, Plan, Reschedule, Run, SetTimer, Wake
+from headgate.scheduling.pull import Chooser
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Time, Train
 
 PERIOD = 0.1
@@ -51,7 +53,7 @@ FIRST = 1024
 _TIMER = "haren"
 
 
-class Haren(Policy):
+class Haren(Chooser):
     """Each worker runs its operators by priority; both are decided again every period."""
 
     name = "haren"
@@ -147,7 +149,7 @@ class Haren(Policy):
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Idle):
-            plan = self._execute(event.worker, event.time)
+            plan = self.next_plan(event.worker, event.time)
             if plan is None:
                 self._parked[event.worker] = None
                 return ()
@@ -185,7 +187,7 @@ class Haren(Policy):
                 self._look[event.worker] = event.time + (event.seconds + event.overhead) / FAVOUR
 
     def _wake(self) -> Sequence[Decision]:
-        """Wake parked workers of which a box can run."""
+        """Wake parked workers that have a box which can run."""
         owner, parked = self._owner, self._parked
         woken = {owner[box]: None for box in self.catalog.ready if owner[box] in parked}
         for worker in woken:
@@ -194,12 +196,10 @@ class Haren(Policy):
 
     # --- the execution task -----------------------------------------------------------------------------
 
-    def _execute(self, worker: int, now: float) -> Plan | None:
+    def choose(self, worker: int, now: float) -> Plan | None:
         """The first of a worker's boxes that can run; among equals the one whose turn was longest ago."""
         if not self.catalog.ready:
             return None
-        if self.catalog.plan_overhead:
-            return self._gathered(worker, now)
         if self._favoured.pop(worker, None) is not None:
             self._look[worker] = now  # the engine has skipped that call
         box = self._overdue(worker, now) if now >= self._look[worker] else None
@@ -250,30 +250,23 @@ class Haren(Policy):
         entry = self.catalog.boxes[box]
         return Time(SLICE) if entry.calls or entry.stated_cost is not None else Count(FIRST)
 
-    def _gathered(self, worker: int, now: float) -> Plan | None:
-        """Where starting a plan costs something: boxes by priority, each with what follows, until it pays.
+    def step(self, worker: int, now: float) -> Plan | None:
+        """Boxes by priority, each with those that follow it, until the step is full.
 
-        An overdue one always comes along, so none waits longer than a plan once it is.
+        An overdue one always comes along, so it waits no longer than for one step.
         """
         ready = [box for box in self._order[worker] if self.catalog.is_ready[box]]
-        if not ready:
-            return None
         ready.sort(key=lambda box: (self._rank[box], self._turn[box]))
         late = [box for box in ready if now - self._waits[box] >= self.patience]
-        calls: dict[int, Call] = {}
-        known: dict[int, float] = {}
-        work = 0.0
+        step = Step(self.catalog)
         for box in [*ready, *late]:
-            if box in calls or (work >= self.catalog.plan_overhead and box not in late):
+            if box in step or (step.full and box not in late):
                 continue
             self._take_turn(box)
-            entry = self.catalog.boxes[box]
             train = WHOLE_QUEUE if self.batch is None else self._train(box)
-            work += train.size(entry) * self.catalog.through(box, known)
-            calls[box] = Call(box, train)
-            for down in self.catalog.downstream(box):
-                calls.setdefault(down, Call(down, WHOLE_QUEUE))
-        return tuple(calls.values())
+            step.work(box, train.size(self.catalog.boxes[box]))
+            step.add([Call(box, train), *(Call(down, WHOLE_QUEUE) for down in self.catalog.downstream(box))])
+        return step.plan or None
 
     # --- the scheduling task ----------------------------------------------------------------------------
 

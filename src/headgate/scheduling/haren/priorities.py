@@ -45,6 +45,7 @@ def chain(box: BoxView) -> Priority:
 
 
 PRIORITIES: dict[str, Prioritize] = {f.__name__: f for f in (fcfs, queue_size, highest_rate, chain)}
+PRIORITIES["first_come_first_served"] = fcfs
 _OF_FEATURES: WeakSet[Prioritize] = WeakSet(PRIORITIES.values())
 
 

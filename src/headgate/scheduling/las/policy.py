@@ -69,9 +69,9 @@ class Las(TaskPolicy):
         self._free = [False] * workers
         """By worker, whether it is awake and about to ask, as far as is known."""
         self._counts_on: list[dict[WaitingTask, int]] = [{} for _ in range(workers)]
-        """By worker that is about to ask, the tasks for which nobody else was woken, and their groups."""
+        """By worker that is about to ask, the tasks for which no other worker was woken, and their groups."""
         self._alarms: list[tuple[WaitingTask, int]] = []
-        """Tasks for which somebody is still to be woken, with the groups that they were born in."""
+        """Tasks that still need a worker to be woken, with the groups that they were born in."""
         self.rules = (
             self._own,
             self._of_mates,
@@ -92,7 +92,7 @@ class Las(TaskPolicy):
             put(task, self._immediate[self._core(worker)])
         else:
             self._deferred[group].put(task)
-        # Whoever has just sent a packet is free itself: it wakes others only for what it does not take.
+        # A worker that has just sent a packet is free: others are woken only for what it does not take.
         if worker is not None and self._free[worker]:
             self._counts_on[worker][task] = group
         else:

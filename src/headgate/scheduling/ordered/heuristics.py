@@ -50,7 +50,7 @@ class TimeSliced(Pull):
         return (box - self._last - 1) % len(self._distance)
 
     def cumulative(self) -> list[float]:
-        """Of every box, the tuples that leave it per source tuple."""
+        """By box, the tuples that leave it per source tuple."""
         if not self._reached or self._decisions % LOOK_AGAIN == 0:
             self._reached = []
             for box in self.catalog.boxes:

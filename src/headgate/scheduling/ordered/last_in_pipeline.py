@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from headgate.scheduling.events import Event, Finished, Idle
 from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.trains import WHOLE_QUEUE, Count
+from headgate.scheduling.steps import Step
+from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
 
 SLICE = 0.016
 """Seconds for which a worker takes a box and what follows it."""
@@ -28,8 +29,7 @@ class LastInPipeline(Pull):
     tuples' own, nor is waiting for the interpreter, so short trains look dear and would stay short for ever:
     below the usual length a train shrinks only if that much per tuple cannot be overhead.
 
-    Where starting a plan costs something by itself, the plan takes the next superboxes along until it has
-    as much work as it costs to start.
+    A step has whole queues, and takes the next superboxes along until it is full.
     """
 
     name = "lp"
@@ -62,41 +62,33 @@ class LastInPipeline(Pull):
         if not ready:
             return None
         turns = self._under_way[worker] = []
-        enough = self.catalog.plan_overhead
-        if enough:
-            return self._gathered(sorted(ready, key=self._rank), turns, enough)
-        self._last = min(ready, key=self._rank) if len(ready) > 1 else ready[0]
-        return self._superbox(self._last, turns)
+        box = min(ready, key=self._rank) if len(ready) > 1 else ready[0]
+        return self._superbox(box, turns, Count(self._trains.get(box, USUAL_TRAIN)))
+
+    def step(self, worker: int, now: float) -> Plan | None:
+        turns = self._under_way[worker] = []
+        step = Step(self.catalog)
+        for box in sorted(self.catalog.ready, key=self._rank):
+            if box in step:
+                continue
+            step.work(box)
+            step.add(self._superbox(box, turns, WHOLE_QUEUE))
+            if step.full:
+                break
+        return step.plan or None
 
     def _rank(self, box: int) -> tuple[int, int]:
         """The furthest from the sources first, and of those the next after the last one chosen."""
         return -self._distance[box], (box - self._last - 1) % len(self._distance)
 
-    def _superbox(self, box: int, turns: list[_Turn]) -> Plan:
+    def _superbox(self, box: int, turns: list[_Turn], train: Train) -> Plan:
         """A box with all that follows it."""
+        self._last = box
         if box not in self._after:
             self._after[box] = tuple(Call(b, WHOLE_QUEUE) for b in self.catalog.downstream(box))
             self._trains[box] = USUAL_TRAIN
         turns.append(_Turn(box, frozenset(call.box for call in self._after[box])))
-        # Short trains do not pay where a plan costs something to start; there the engine bounds it.
-        train = WHOLE_QUEUE if self.catalog.plan_overhead else Count(self._trains[box])
         return (Call(box, train), *self._after[box])
-
-    def _gathered(self, boxes: Sequence[int], turns: list[_Turn], enough: float) -> Plan:
-        """The superboxes of ``boxes``, in that order, until they have enough to do."""
-        calls: dict[int, Call] = {}
-        known: dict[int, float] = {}
-        work = 0.0
-        for box in boxes:
-            if box in calls:
-                continue
-            if work >= enough:
-                break
-            work += self.catalog.waiting_work(box, known)
-            self._last = box
-            for call in self._superbox(box, turns):
-                calls.setdefault(call.box, call)
-        return tuple(calls.values())
 
     def _learn(self, turn: _Turn) -> None:
         """Bring the train nearer to the slice; finding few tuples says nothing against a longer one."""

@@ -62,7 +62,7 @@ class Elastic(Around):
         return decisions
 
     def _for_active(self, decision: Decision) -> Decision:
-        """Whoever is woken must be one that may work: the sleeper's place is taken by one that waits too."""
+        """Wake active workers only: each inactive one is replaced by an active one that is parked."""
         if not isinstance(decision, Wake):
             return decision
         woken = [worker for worker in decision.workers if worker < self.active]

@@ -24,7 +24,7 @@ FACTOR = 4
 LONGEST = 10
 """Trains are at most the factor to the power of this."""
 OTHER = 2.0
-"""Latencies by that factor higher or lower than usual come of another load, of which nothing is known yet."""
+"""Latencies by that factor higher or lower than usual mean another load, and what was learned is void."""
 LEAST = 1e-9
 _TIMER = "train"
 
@@ -34,7 +34,7 @@ class Tuned(Around):
 
     def __init__(self, policy: Policy, period: float = PERIOD, margin: float = MARGIN) -> None:
         check_climb("tuned", period, margin)
-        if not hasattr(policy, "train"):
+        if policy.train is None:
             raise PipelineError(
                 f"tuned('{policy.name}'): that policy says itself how long trains are; tune "
                 "'auto_traversal', 'mc', 'ml', 'mm', 'round_robin' or 'top_k'."
@@ -57,12 +57,7 @@ class Tuned(Around):
         """Tuples of the longest call of this period."""
         self.history: list[tuple[float, int]] = []
         """When trains changed, and to how many tuples."""
-        decisions = list(self.policy.start(catalog, workers, seed))
-        return (
-            decisions
-            if catalog.plan_overhead
-            else [*decisions, SetTimer(catalog.since + self.period, _TIMER)]
-        )
+        return [*self.policy.start(catalog, workers, seed), SetTimer(catalog.since + self.period, _TIMER)]
 
     def _new_climber(self, exponent: int) -> Climber:
         wanted = 1 + self.margin
@@ -80,7 +75,7 @@ class Tuned(Around):
     def _reconsider(self, now: float) -> None:
         latency = self._latencies.of_period(now)
         if self._catalog.plan_overhead or not latency:
-            return  # where a plan costs something to start, the engine bounds it
+            return  # the engine bounds steps, so their trains have the best length already
         before = self._climber.value
         if self._usual and not self._usual / OTHER < latency < self._usual * OTHER:
             self._climber = self._new_climber(before)
@@ -92,7 +87,7 @@ class Tuned(Around):
         after = self._climber.reconsider(1.0 / latency)
         if after != before:
             self.history.append((now, FACTOR**after))
-            self.policy.train = Count(FACTOR**after)  # type: ignore[attr-defined]
+            self.policy.train = Count(FACTOR**after)
 
 
 class _Latencies:
@@ -103,11 +98,11 @@ class _Latencies:
         self._queries = sorted({query for box in catalog.boxes for query in box.queries})
         self._number = {query: number for number, query in enumerate(self._queries)}
         self._there = [0] * len(catalog.boxes)
-        """Of each box, tuples in its queue and in its calls."""
+        """By box, tuples in its queue and in its calls."""
         self._called = [0] * len(catalog.boxes)
         self._of_query = [0] * len(self._queries)
         self._held = [0.0] * len(self._queries)
-        """Of each query, tuples times the seconds that they were there, in this period."""
+        """By query, tuples times the seconds that they were there, in this period."""
         self._left = [0] * len(self._queries)
         self._since = catalog.since
         for place in range(len(catalog.boxes)):
