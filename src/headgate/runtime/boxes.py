@@ -68,6 +68,8 @@ class LiveBox:
     removed: bool = False
     gate: Gate | None = None
     """Drops tuples before its queue; None: nothing was ever dropped."""
+    since: int = 0
+    """The version of what is read of sources that it needs at least."""
     broken: bool = False
     """A call has failed; whatever comes after it is not sent on."""
 
@@ -120,6 +122,8 @@ class LiveOutput:
     """Its sink is at work."""
     abandoned: bool = False
     """Its sink did not come back before the run ended; nothing counts that it does now."""
+    since: int = 0
+    """The version of what is read of sources that it needs at least."""
     missed: dict[str, int] = field(default_factory=dict)
     """Of a query that joined: by source, the tuples that came before."""
     markers: list[Marker] = field(default_factory=list)
