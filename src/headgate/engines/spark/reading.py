@@ -105,7 +105,10 @@ def _starts(path: str, modified: int, size: int) -> list[int]:
 
 
 def row_groups(path: str) -> list[int]:
-    """The row at which each row group of a file starts; empty ones do not count.  A file that was replaced is looked at again."""
+    """The row at which each row group of a file starts, if it has rows.
+
+    A file that was replaced is looked at again.
+    """
     stat = os.stat(path)
     return _starts(path, stat.st_mtime_ns, stat.st_size)
 
