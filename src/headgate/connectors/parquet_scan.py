@@ -25,7 +25,7 @@ from headgate.sql.ranges import Bound
 
 READERS = 2
 """Threads that decode."""
-AHEAD = 4
+AHEAD = 3
 """Row groups that are decoded before they are asked for, at most."""
 AHEAD_BYTES = 256 << 20
 """Bytes of them; one that is larger goes alone."""
