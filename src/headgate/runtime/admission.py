@@ -61,6 +61,7 @@ class Admission:
         sources: Sequence[Source],
         packet_rows: int,
         marker_every: int = MARKER_EVERY,
+        *,
         needs: Sequence[Needs] | None = None,
     ) -> None:
         """``needs``: what must be read of every source; by default everything."""
