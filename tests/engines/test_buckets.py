@@ -147,7 +147,7 @@ def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
     for _ in range(2):
         packets = core.admission.poll(0.0)
         assert not isinstance(packets, Wait)
-        core.handle(Admitted(packets), 0.0)
+        core.handle(Admitted(packets, core.admission.version), 0.0)
     calls = []
     for worker in (0, 1):
         calls += [one.work for one in core.handle(Free(worker), 0.0) if isinstance(one, RunCall)]

@@ -21,6 +21,7 @@ from headgate.connectors.rate import from_rate
 from headgate.connectors.refused import split_refused
 from headgate.connectors.source import Chunk, Reader, Wait
 from headgate.errors import HeadgateError, SourceError
+from headgate.graph.needs import Needs, everything
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -212,12 +213,17 @@ def test_a_folder_is_read_recursively_in_the_order_of_paths(tmp_path: Path) -> N
     assert values(drain(from_files(tmp_path / "b.parquet").open(), 4), "a") == [4, 5, 6, 7, 8]
 
 
-def test_only_the_columns_that_the_engine_wants_are_read(tmp_path: Path) -> None:
-    parquet(tmp_path / "x.parquet", a=[1], b=["y"], c=[2.0])
+def test_columns_that_are_not_needed_are_null_and_a_reader_goes_back(tmp_path: Path) -> None:
+    parquet(tmp_path / "x.parquet", a=[1, 2, 3, 4, 5], b=list("vwxyz"), c=[2.0] * 5)
     source = from_files(tmp_path)
-    source.columns = ["c", "a"]
-    [batch] = drain(source.open(), 10)
-    assert batch.schema.names == ["a", "c"]
+    reader = source.open()
+    assert reader.selective
+    reader.narrow(Needs(source.schema, frozenset(["a"])), 0)
+    chunk = reader.poll(0.0, 4)
+    assert isinstance(chunk, Chunk)
+    assert chunk.batch.to_pylist() == [{"a": n, "b": None, "c": None} for n in (1, 2, 3, 4)]
+    reader.narrow(everything(source.schema), 2)
+    assert values(drain(reader, 10), "b") == ["x", "y", "z"]
 
 
 def test_csv_and_json_by_suffix_and_with_a_schema(tmp_path: Path) -> None:

@@ -520,7 +520,7 @@ def test_results_that_wait_when_their_query_fails_are_forgotten() -> None:
     core.start()
     packets = core.admission.poll(0.0)
     assert not isinstance(packets, Wait)
-    core.handle(Admitted(packets), 0.0)
+    core.handle(Admitted(packets, core.admission.version), 0.0)
     waiting = {}
     for _ in range(3):
         [work] = [one.work for one in core.handle(Free(0), 0.0) if isinstance(one, RunCall)]

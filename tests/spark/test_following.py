@@ -24,6 +24,7 @@ from headgate.engines.spark import spooling
 from headgate.engines.spark.connectors import way_in
 from headgate.engines.spark.reading import read
 from headgate.errors import SourceError
+from headgate.graph.needs import everything
 from headgate.graph.network import Source
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -66,7 +67,7 @@ class Driver:
         extents = self.source.poll(0.0, 0.0)
         for extent in extents:
             piece = Piece(extent.unit, 0, extent.rows, extent.arrival, 0)
-            packets = read(self.node.origin, SCHEMA, [piece], self.storage.root, 0.0).packets
+            packets = read(self.node.origin, everything(SCHEMA), [piece], self.storage.root, 0.0).packets
             if logged:
                 self.given += [x for packet in packets for x in packet.batch.column("x").to_pylist()]
         if logged and extents:

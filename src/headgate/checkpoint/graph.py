@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.graph.drops import Dropper
 from headgate.graph.importance import importance_at, importances
+from headgate.graph.needs import needs
 from headgate.graph.network import Arrow, Network, Output, Source
 from headgate.graph.operator import Kind, Operator
 from headgate.sql import Expression
@@ -82,6 +83,8 @@ class Nodes:
     def __init__(self, network: Network) -> None:
         self.network: Any = network
         self.sources = [(s.schema, s.origin) for s in network.sources]
+        self.needs = needs(network)
+        """What must be read of every source."""
         self.source_names = [s.name for s in network.sources]
         self._sources: Any = {source: place for place, source in enumerate(network.sources)}
         self.all: list[Node] = []

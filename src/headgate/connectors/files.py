@@ -11,20 +11,21 @@ import pyarrow as pa
 
 from headgate.checkpoint.places import local_path
 from headgate.connectors import formats
+from headgate.connectors.parquet_scan import Scan
 from headgate.connectors.refused import has_refused
 from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
 from headgate.errors import PipelineError, SourceError, nearest
+from headgate.graph.needs import Needs, everything
 from headgate.graph.schema import normalise, normalise_batch
 
 _CHECK_AHEAD = 1_000
 """Parquet files whose footers are checked when the pipeline is built; the others when they are opened."""
+ENOUGH = 32_768
+"""Rows of a row group that make a packet of their own: fewer are copied together with the next group's."""
 
 
 class FileSource(Source):
-    """A file, a folder (with its subfolders, sorted by path) or a glob.
-
-    ``columns`` narrows what is read; an engine may set it before it opens the source.
-    """
+    """A file, a folder (with its subfolders, sorted by path) or a glob."""
 
     path: str
 
@@ -34,14 +35,6 @@ class FileSource(Source):
         self.schema = schema
         self.finite = not follow
         self.live = follow
-        self.columns: list[str] | None = None
-
-    @property
-    def read_schema(self) -> pa.Schema:
-        """The schema of what is read: ``schema``, narrowed to ``columns``."""
-        if self.columns is None:
-            return self.schema
-        return pa.schema([field for field in self.schema if field.name in self.columns])
 
     @property
     def refuses(self) -> bool:  # type: ignore[override]
@@ -52,11 +45,10 @@ class FileSource(Source):
         return _list(self.path)
 
     def batches(self, file: str) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, in the types of ``read_schema``."""
-        schema = self.read_schema
+        """The rows of one file, in the types of ``schema``."""
         try:
-            for batch in self.format.batches(file, schema):
-                yield batch if has_refused(batch) else normalise_batch(batch, schema)
+            for batch in self.format.batches(file, self.schema):
+                yield batch if has_refused(batch) else normalise_batch(batch, self.schema)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(formats.explain(file, error)) from error
 
@@ -64,41 +56,77 @@ class FileSource(Source):
         return _FileReader(self) if self.finite else _FollowReader(self)
 
 
-class _FileReader(Reader):
-    def __init__(self, source: FileSource) -> None:
-        self._batches = (batch for file in source.files() for batch in source.batches(file))
+class _Files:
+    """The rows of some files, one file after the other."""
+
+    def __init__(self, source: FileSource, files: Sequence[str], needs: Needs, skip: int = 0) -> None:
+        self._source, self._files = source, files
+        self._given = skip
+        self._scans = source.format.has_footer
+        self._batches = self._scan(needs, skip) if self._scans else self._in_turn()
         self._cutter = Cutter(self._batches)
 
-    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
-        batch = self._cutter.take(max_rows)
-        return None if batch is None else Chunk(batch, float(now))
+    def _scan(self, needs: Needs, skip: int) -> Any:
+        schema = self._source.schema
+        scan = Scan(self._files, needs, lambda file, found: formats.check_schema(file, found, schema), skip)
+        return scan.batches()
+
+    def _in_turn(self) -> Any:
+        return (batch for file in self._files for batch in self._source.batches(file))
+
+    def take(self, rows: int) -> pa.RecordBatch | None:
+        """Some rows; fewer than were asked for if more would have to be copied.  None: there are no more."""
+        batch = self._cutter.take(rows, min(rows, ENOUGH) if self._scans else rows)
+        self._given += 0 if batch is None else batch.num_rows
+        return batch
+
+    def narrowed(self, needs: Needs, back: int) -> _Files:
+        """The same from here on, or from some rows before, with other columns."""
+        self.close()
+        return _Files(self._source, self._files, needs, self._given - back)
 
     def close(self) -> None:
         self._batches.close()
+
+
+class _FileReader(Reader):
+    def __init__(self, source: FileSource) -> None:
+        self.selective = source.format.has_footer
+        self._files = _Files(source, source.files(), everything(source.schema))
+
+    def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
+        batch = self._files.take(max_rows)
+        return None if batch is None else Chunk(batch, float(now))
+
+    def narrow(self, needs: Needs, back: int) -> None:
+        self._files = self._files.narrowed(needs, back)
+
+    def close(self) -> None:
+        self._files.close()
 
 
 class _FollowReader(Reader):
     """Each file once, in the order of (modification time, path) as files appear."""
 
     def __init__(self, source: FileSource) -> None:
+        self.selective = source.format.has_footer
         self._source = source
+        self._needs = everything(source.schema)
         self._seen: set[str] = set()
-        self._batches: Any = None
-        self._cutter: Cutter | None = None
+        self._files: _Files | None = None
 
     def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
         while True:
-            if self._cutter is None:
+            if self._files is None:
                 new = self._new_files()
                 if not new:
                     return Wait(None)
                 self._seen.update(new)
-                self._batches = (batch for file in new for batch in self._source.batches(file))
-                self._cutter = Cutter(self._batches)
-            batch = self._cutter.take(max_rows)
+                self._files = _Files(self._source, new, self._needs)
+            batch = self._files.take(max_rows)
             if batch is not None:
                 return Chunk(batch, float(now))
-            self._cutter = None
+            self._files = None
 
     def _new_files(self) -> list[str]:
         dated = []
@@ -110,9 +138,14 @@ class _FollowReader(Reader):
                     continue  # removed or renamed since it was listed
         return [file for _, file in sorted(dated)]
 
+    def narrow(self, needs: Needs, back: int) -> None:
+        self._needs = needs
+        if self._files is not None:
+            self._files = self._files.narrowed(needs, back)
+
     def close(self) -> None:
-        if self._batches is not None:
-            self._batches.close()
+        if self._files is not None:
+            self._files.close()
 
 
 def from_files(

@@ -52,11 +52,11 @@ class Parquet(Format):
         return pq.read_schema(file)
 
     def check(self, file: str, schema: pa.Schema) -> None:
-        _check(file, self.schema(file), schema)
+        check_schema(file, self.schema(file), schema)
 
     def batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(file) as opened:
-            _check(file, opened.schema_arrow, schema)
+            check_schema(file, opened.schema_arrow, schema)
             yield from opened.iter_batches(batch_size=BATCH_ROWS, columns=schema.names, use_threads=False)
 
 
@@ -155,7 +155,8 @@ def _check_names(file: str, found: pa.Schema, schema: pa.Schema) -> None:
             )
 
 
-def _check(file: str, found: pa.Schema, schema: pa.Schema) -> None:
+def check_schema(file: str, found: pa.Schema, schema: pa.Schema) -> None:
+    """Raise SourceError if the columns of ``file`` are not those of ``schema``."""
     _check_names(file, found, schema)
     for field in schema:
         given = found.field(field.name).type

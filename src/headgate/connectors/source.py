@@ -12,6 +12,7 @@ import pyarrow.types as pt
 
 from headgate.connectors.refused import COLUMN, has_refused, together
 from headgate.errors import HeadgateError, PipelineError, SourceError, nearest
+from headgate.graph.needs import Needs
 from headgate.graph.packet import Seconds
 from headgate.graph.schema import normal_type, normalise_batch
 
@@ -40,13 +41,22 @@ class Wait:
 class Reader(ABC):
     """One pass over a source."""
 
+    selective: bool = False
+    """It can read less than all columns and rows: ``narrow``."""
+
     @abstractmethod
     def poll(self, now: float, max_rows: int) -> Chunk | Wait | None:
         """At most ``max_rows`` rows that have arrived by ``now``; None: the source has ended for good.
 
-        A finite source gives exactly ``max_rows`` until its last chunk, so that an order of admission
-        that takes turns does not depend on how the source happens to store its rows.
+        How many rows come at a time makes no difference to the order of admission.
         """
+
+    def narrow(self, needs: Needs, back: int) -> None:
+        """From now on read only what is needed; the last ``back`` rows that were given come again.
+
+        Columns that are not read are null, and so are rows.  Only a reader that is ``selective`` is asked.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - most readers hold nothing
         """Give back what the reader holds; it is not polled again."""
@@ -79,21 +89,25 @@ class Cutter:
         self._batches = batches
         self._rest: pa.RecordBatch | None = None
 
-    def take(self, rows: int) -> pa.RecordBatch | None:
-        """Exactly ``rows`` rows, fewer at the end, None after it."""
+    def take(self, rows: int, least: int | None = None) -> pa.RecordBatch | None:
+        """``rows`` rows, fewer at the end, None after it.
+
+        With ``least``, batches are put together only up to that many rows, since that copies them.
+        """
         pieces: list[pa.RecordBatch] = []
-        wanted = rows
-        while wanted > 0:
+        least, have = rows if least is None else least, 0
+        while have < least:
             batch = self._rest if self._rest is not None else next(self._batches, None)
             self._rest = None
             if batch is None:
                 break
+            wanted = least - have if pieces else rows
             if batch.num_rows > wanted:
                 self._rest = batch.slice(wanted)
                 batch = batch.slice(0, wanted)
             if batch.num_rows:
                 pieces.append(batch)
-                wanted -= batch.num_rows
+                have += batch.num_rows
         if not pieces:
             return None
         return together(pieces)

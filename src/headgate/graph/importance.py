@@ -37,6 +37,10 @@ class Importance:
             found = np.where(values.is_null().to_numpy(zero_copy_only=False), -np.inf, found)
         return np.where(np.isnan(found), np.inf, found)  # as Spark orders numbers, NaN comes last
 
+    def columns(self, port: int) -> frozenset[str]:
+        """The columns of an input by which it is told."""
+        return self._expressions[port].columns
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Importance, (self.text, [expression._schema for expression in self._expressions])
 

@@ -90,8 +90,12 @@ class _Narrow:
         null = invalid(array)
         if null is None:
             return self._numbering.number(integers(array)) + 1
-        codes = np.zeros(len(array), dtype=np.int64)
-        codes[~null] = self._numbering.number(integers(array)[~null]) + 1
+        if null.all():
+            return np.zeros(len(array), dtype=np.int64)
+        # In place of null any value will do that is there: to take nulls out and put them back costs more.
+        values = integers(array)
+        codes = self._numbering.number(np.where(null, values[null.argmin()], values)) + 1
+        codes[null] = 0
         return codes
 
     def values(self, codes: Ints) -> pa.Array:

@@ -102,6 +102,14 @@ class Operator:
         """For each input the column whose times the operator counts with; None if it looks at none."""
         return self.times_by_input
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        """For each input the columns that must be read if only ``wanted`` of each output are looked at.
+
+        The other columns may be null.  An operator that does not say needs all of its inputs.  So does one
+        whose state keeps whole rows: a query that shares the box later may look at other columns of them.
+        """
+        return tuple(frozenset(schema.names) for schema in self.inputs)
+
     @property
     def label(self) -> str:
         """What it does, in the user's words, for pictures and errors."""

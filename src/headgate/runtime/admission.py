@@ -17,6 +17,7 @@ import pyarrow as pa
 from headgate.connectors.refused import has_refused, together
 from headgate.connectors.source import Chunk, Reader, Wait, fitted, source_error
 from headgate.graph import turns
+from headgate.graph.needs import Needs, everything
 from headgate.graph.network import Source
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.runtime.dead_letters import Letter, refused_letters
@@ -60,7 +61,10 @@ class Admission:
         sources: Sequence[Source],
         packet_rows: int,
         marker_every: int = MARKER_EVERY,
+        *,
+        needs: Sequence[Needs] | None = None,
     ) -> None:
+        """``needs``: what must be read of every source; by default everything."""
         self.entries: list[Entry] = []
         self.packet_rows = packet_rows
         self.next_serial = 0
@@ -74,6 +78,38 @@ class Admission:
                 entry.error, entry.ended = source_error(source.name, error), True
             self.entries.append(entry)
             self._buffers.append(_Buffer())
+        self._reading = [everything(source.schema) for source in sources]
+        self._wanted = self._reading if needs is None else list(needs)
+        self.version, self.wanted_version = 0, 1
+        """Of what is read, and of what is wanted by now: a number that grows."""
+
+    def want(self, needs: Sequence[Needs]) -> None:
+        """Ask for what is needed, if that is more than what is read.  Any thread: the reading one catches up.
+
+        What was admitted by then has other columns: it is not for queries that need the new ones.
+        """
+        if not all(map(Needs.covers, self._wanted, needs)):
+            self._wanted = list(needs)
+            self.wanted_version += 1
+
+    def catch_up(self) -> None:
+        """Let readers read what is wanted now; what they gave and is not admitted yet comes again."""
+        if self.version == self.wanted_version:
+            return
+        self.version, wanted = self.wanted_version, self._wanted
+        for place, (entry, needs) in enumerate(zip(self.entries, wanted, strict=True)):
+            selective = isinstance(entry.reader, Reader) and entry.reader.selective
+            if not selective or needs == self._reading[place] or self._drained(place):
+                continue
+            try:
+                entry.reader.narrow(needs, self._buffers[place].rows)
+            except Exception as error:
+                entry.error = source_error(entry.source.name, error)
+                self.end(place)
+                continue
+            self._buffers[place] = _Buffer()
+            entry.ended = False
+        self._reading = wanted
 
     @property
     def ended(self) -> bool:

@@ -69,6 +69,8 @@ class LiveBox:
     removed: bool = False
     gate: Gate | None = None
     """Drops tuples before its queue; None: nothing was ever dropped."""
+    since: int = 0
+    """The version of what is read of sources that it needs at least."""
     broken: bool = False
     """A call has failed; later results are not sent on."""
 
@@ -117,6 +119,8 @@ class LiveOutput:
     """Its sink is at work."""
     abandoned: bool = False
     """Its sink did not come back before the run ended; what it does now is ignored."""
+    since: int = 0
+    """The version of what is read of sources that it needs at least."""
     missed: dict[str, int] = field(default_factory=dict)
     """For a query that joined, by source: the tuples that came before."""
     markers: list[Marker] = field(default_factory=list)

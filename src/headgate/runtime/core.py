@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headgate.graph.needs import needs
 from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
 from headgate.machine.topology import Topology, flat
@@ -90,7 +91,7 @@ class Core:
             reorder=reorder,
             prepare=prepare,
         )
-        self.admission = Admission(network.sources, packet_rows)
+        self.admission = Admission(network.sources, packet_rows, needs=needs(network))
         letters: LetterBox | None = None
         if network.dead_letter is not None:
             letters = LetterBox(live, network.dead_letter)
@@ -114,7 +115,7 @@ class Core:
         )
         self._finishing = Finishing(live, self.admission, self.driver, self.lifecycle, self._out, drain=drain)
         self._handlers: dict[type, Callable[..., None]] = {
-            Admitted: lambda s, now: self._finishing.admit(s.packets, now),
+            Admitted: lambda s, now: self._finishing.admit(s.packets, s.version, now),
             Free: self._free,
             CallEnded: lambda s, now: self._finishing.finish(s.work, now),
             CallProgressed: lambda s, now: self._finishing.progress(s.box, s.worker, now),

@@ -45,8 +45,11 @@ class Finishing:
 
     # --- admission ----------------------------------------------------------------------------------
 
-    def admit(self, packets: Sequence[tuple[int, Packet]], now: float) -> None:
-        """Queue packets that admission has given their serials; see to sources that have ended or failed."""
+    def admit(self, packets: Sequence[tuple[int, Packet]], version: int, now: float) -> None:
+        """Queue packets that admission has given their serials; see to sources that have ended or failed.
+
+        Packets of an earlier ``version`` lack columns that a query needs which has joined meanwhile.
+        """
         live, driver = self._live, self._driver
         touched: dict[int, LiveBox] = {}
         outputs: Outputs = {}
@@ -57,11 +60,16 @@ class Finishing:
                     newest = newest if isinstance(newest, float) else float(newest.max())
                     driver.tell(Arrived(now, source, len(packet), newest))
                 for target, arrow in live.source_targets[source]:
+                    if target.since > version:
+                        continue
                     live.put(target, arrow, packet)
                     if isinstance(target, LiveBox):
                         touched[target.place] = target
                     else:
                         outputs[target.place] = target
+            for output in live.outputs:
+                if output.since > version:
+                    output.missed = {entry.source.name: entry.rows for entry in self._admission.entries}
             for source, entry in enumerate(self._admission.entries):
                 if entry.letters:
                     refused, entry.letters = entry.letters, []

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from headgate.connectors.sink import Writer
 from headgate.errors import HeadgateError, PipelineError, SinkError
+from headgate.graph.needs import needs
 from headgate.graph.network import Output
 from headgate.runtime.added_queries import check_new, check_removal, with_queries
 from headgate.runtime.admission import Admission
-from headgate.runtime.boxes import LiveOutput
+from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.dead_letter_output import LetterBox
 from headgate.runtime.dead_letters import Letter, refusal
 from headgate.runtime.instructions import CloseSink, Instruction
@@ -62,6 +63,11 @@ class Lifecycle:
         network = with_queries(live.network, outputs)
         joining = network.outputs[len(live.network.outputs) :]
         boxes, made = live.extend(network, joining, self._driver.workers)
+        # What is read by now may lack columns that the new boxes need: they begin when it does not.
+        self._admission.want(needs(network))
+        targets: list[LiveBox | LiveOutput] = [*boxes, *made]
+        for target in targets:
+            target.since = self._admission.wanted_version
         for output, writer in zip(made, writers, strict=True):
             output.writer = writer
             output.missed = {entry.source.name: entry.rows for entry in self._admission.entries}

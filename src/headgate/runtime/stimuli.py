@@ -22,9 +22,13 @@ class Stimulus:
 
 @dataclass(slots=True)
 class Admitted(Stimulus):
-    """Admission has given packets their serials: (source, packet).  Sources may have ended or failed too."""
+    """Admission has given packets their serials: (source, packet).  Sources may have ended or failed too.
+
+    ``version``: of what was read for them (``Admission.version``).
+    """
 
     packets: Sequence[tuple[int, Packet]]
+    version: int
 
 
 @dataclass(slots=True)

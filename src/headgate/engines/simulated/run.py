@@ -266,11 +266,12 @@ class SimulatedRun:
         held = None if core.live.sources_ended else core.admission.held(core.live.room)
         if held is None:
             return
+        core.admission.catch_up()
         found = core.admission.poll(now, held=held)
         if isinstance(found, Wait):
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
             return
-        self._obey(core.handle(Admitted(found), now))
+        self._obey(core.handle(Admitted(found, core.admission.version), now))
         if self._memory is not None:
             self._memory.admitted(found)
         self._feed_soon(now)

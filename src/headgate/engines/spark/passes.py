@@ -97,8 +97,8 @@ class Pass:
         for place, pieces in self.pieces.items():
             if place in order.framed:
                 continue
-            schema, origin = self.nodes.sources[place]
-            found = reading.read(origin, schema, pieces, order.root, order.clock)
+            origin, needs = self.nodes.sources[place][1], self.nodes.needs[place]
+            found = reading.read(origin, needs, pieces, order.root, order.clock)
             self.made[Feed(True, place)] = found.packets
             if found.refused:
                 self.packed = {**self.packed, place: Framed(found.packets, found.refused)}

@@ -245,7 +245,7 @@ class ThreadsRun(RealtimeRun):
                         self.room.wait(delay)
                 continue
             with self.lock:
-                left = self.tell(Admitted(found))
+                left = self.tell(Admitted(found, admission.version))
             self.deliver(left)
             self.check_over()
             if live.sources_ended:
@@ -254,6 +254,7 @@ class ThreadsRun(RealtimeRun):
     def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
         admission = self.core.admission
+        admission.catch_up()
         packets: list[tuple[int, Packet]] = []
         while len(packets) < FEED_PACKETS:
             fit = max(1, min(FEED_PACKETS, room // admission.packet_rows))

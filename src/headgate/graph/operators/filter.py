@@ -30,6 +30,9 @@ class Filter(Operator):
     def label(self) -> str:
         return f"filter({self.predicate})"
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        return (wanted[0] | self.expression.columns,)
+
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         packet = packets[0]
         try:

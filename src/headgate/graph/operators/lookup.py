@@ -176,6 +176,9 @@ class Lookup(Operator):
     def label(self) -> str:
         return f"lookup({', '.join(self.on)})"
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        return (wanted[0].intersection(self.inputs[0].names).union(self.on),)
+
     def _read(self) -> Any:
         assert self._load is not None
         try:

@@ -80,6 +80,11 @@ class Panes:
         self._parts = Numbering()
         self._recent = (-1 << 63, 0)
         """A part, and its number: packets of one part follow each other."""
+        self._of_slot: Ints = np.full(0, -1, dtype=np.int64)
+        """By slot, the group of that part, as far as it was looked for; -1: it was not."""
+        self._rows = 0
+        """Rows of that part so far."""
+        self._keys = 0
         self._groups = Numbering()
 
     @property
@@ -91,7 +96,8 @@ class Panes:
         return (times // self.every) * self.every + self.size <= before
 
     def reserve(self, keys: int) -> None:
-        """There are so many keys, which makes no difference here."""
+        """There are so many keys: slots are below that."""
+        self._keys = keys
 
     def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
         """The groups of rows, none of which is late."""
@@ -119,16 +125,11 @@ class Panes:
         return first
 
     def _find(self, slots: Ints, parts: Ints, windows: Ints) -> Ints:
-        codes: Ints | int
-        if parts[0] == parts[-1] and bool((parts == parts[0]).all()):
-            part = int(parts[0])
-            if part != self._recent[0]:
-                self._recent = part, int(self._parts.number(parts[:1])[0])
-            codes = self._recent[1]
-        else:
-            codes = self._parts.number(parts)
         known = self._groups.count
-        groups = self._groups.number((slots << _PARTS) | codes)
+        if parts[0] == parts[-1] and bool((parts == parts[0]).all()):
+            groups = self._find_recent(slots, parts)
+        else:
+            groups = self._groups.number((slots << _PARTS) | self._parts.number(parts))
         if self._groups.count > known:
             self.alive = grown(self.alive, self._groups.count, False)
             self.alive[known : self._groups.count] = True
@@ -136,6 +137,27 @@ class Panes:
             first = np.empty(self._groups.count - known, dtype=np.int64)
             first[groups[fresh] - known] = windows[fresh]
             self.calendar.push(first * self.every + self.size, np.arange(known, self._groups.count))
+        return groups
+
+    def _find_recent(self, slots: Ints, parts: Ints) -> Ints:
+        """The groups of rows of one part.
+
+        An array by slot is faster than the hash table.  It is made once so many rows of the part have come
+        that its size does not matter: the cost of a packet does not grow with the number of keys.
+        """
+        part = int(parts[0])
+        if part != self._recent[0]:
+            self._recent = part, int(self._parts.number(parts[:1])[0])
+            self._of_slot, self._rows = self._of_slot[:0], 0
+        self._rows += len(slots)
+        if self._rows < self._keys:
+            return self._groups.number((slots << _PARTS) | self._recent[1])
+        self._of_slot = grown(self._of_slot, self._keys, -1)
+        groups = self._of_slot[slots]
+        unknown = (groups < 0).nonzero()[0]
+        if len(unknown):
+            groups[unknown] = self._groups.number((slots[unknown] << _PARTS) | self._recent[1])
+            self._of_slot[slots[unknown]] = groups[unknown]
         return groups
 
     def slots(self, groups: Ints) -> Ints:

@@ -196,6 +196,11 @@ class Running(Operator):
     def label(self) -> str:
         return f"running {', '.join(a.text for a in self.aggregates)}"
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        read = frozenset[str]().union(*(aggregate.columns for aggregate in self.aggregates))
+        passed = wanted[0].intersection(self.inputs[0].names)
+        return (read.union(self.keys, filter(None, self.times_by_input), passed),)
+
     def open(self) -> RunningState:
         return RunningState(self)
 

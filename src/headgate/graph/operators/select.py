@@ -47,6 +47,14 @@ class Select(Operator):
     def label(self) -> str:
         return f"{self.verb}({', '.join(self.texts)})"
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        # Also what only unwanted expressions use: a row on which one of them raises is a bad row.
+        found = frozenset[str]().union(*(expression.columns for expression in self.expressions))
+        kept = [
+            self.inputs[0].names[c] for name, _, c in self._plan if isinstance(c, int) and name in wanted[0]
+        ]
+        return (found.union(kept),)
+
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         packet = packets[0]
         batch = packet.batch

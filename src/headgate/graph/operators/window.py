@@ -90,6 +90,10 @@ class WindowAggregate(Operator):
         direct = self.early is not None or self.window.kind != "sliding"
         return LIMIT if direct else min(LIMIT, countable(self.window))
 
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        read = frozenset[str]().union(*(aggregate.columns for aggregate in self.aggregates))
+        return (read.union(self.keys, filter(None, self.times_by_input), wanted[1]),)
+
     def new_groups(self) -> Panes | Sessions:
         if self.window.kind == "session":
             return Sessions(self.window)
