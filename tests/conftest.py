@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
 import headgate as hg
-import machine
+import pretended_machine
 from headgate.cli import display
 from headgate.cli.main import cli
 from waiting import PATIENCE
@@ -29,7 +29,7 @@ os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 
 os.environ.setdefault("HEADGATE_KAFKA_FALLBACK", "4.2.0,4.0.0")
 """A mirror may not have the connector of this Spark; the tests then run with what is known to do for them."""
-machine.pretend()
+pretended_machine.pretend()
 
 settings.register_profile(
     "headgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from serial import serial
 
 import headgate as hg
 from headgate import testing
@@ -26,6 +25,7 @@ from headgate.graph import turns
 from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
+from serial import serial
 
 SCHEMA = pa.schema(
     [

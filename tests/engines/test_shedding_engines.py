@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serial import serial
 from test_order import UNSHRUNK, Recipe, Way, difference, policy, recipes, ways
 
 import headgate as hg
+from dropping import Dropping
 from headgate import testing
 from headgate.errors import PipelineError
 from headgate.graph import turns
@@ -29,29 +29,10 @@ from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Event
 from headgate.scheduling.interface import Decision, Policy, Shed
 from headgate.scheduling.wrapper import Around
+from serial import serial
 from waiting import Held
 
 ROWS = [{"i": i, "k": i % 7, "amount": i * 7919 % 1000} for i in range(3000)]
-
-
-class Dropping(Policy):
-    """Another policy, and these drops from the start on."""
-
-    def __init__(self, inner: str | Policy, shares: dict[str, float], reason: str = RANDOM) -> None:
-        self.inner = policies.get(inner)
-        self.name, self.needs = self.inner.name, self.inner.needs
-        self.shares, self.reason = shares, reason
-
-    def workers(self, boxes: int, requested: int) -> int:
-        return self.inner.workers(boxes, requested)
-
-    def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
-        places = {box.name: place for place, box in enumerate(catalog.boxes)}
-        sheds = [Shed(places[name], share, self.reason) for name, share in self.shares.items()]
-        return [*self.inner.start(catalog, workers, seed), *sheds]
-
-    def handle(self, event: Event) -> Sequence[Decision]:
-        return self.inner.handle(event)
 
 
 def chain(**options: object) -> tuple[hg.App, list[dict[str, int]]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from brain import Brain, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brain import Brain, entry
 from headgate.machine.topology import Cache, Node, Topology, flat
 from headgate.scheduling import policies
 from headgate.scheduling.bobox.policy import Bobox
