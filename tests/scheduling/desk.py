@@ -13,11 +13,12 @@ from types import MethodType
 from typing import Any
 
 import choice_points
+from brain import Brain
 from choice_points import Shared, Violation
 from headgate.machine.topology import Topology
-from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started
-from headgate.scheduling.interface import Run, Wake
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.events import Changed, Finished, QueueState, Spawned, Started
+from headgate.scheduling.interface import Wake
 from headgate.scheduling.tasks import TaskPolicy
 
 choice_points.HIDDEN.add(__name__)
@@ -25,8 +26,11 @@ Visit = tuple[bool, int | None, tuple[int, ...]]
 """Whether all is done, the box that the worker was given, and who is woken."""
 
 
-class State:
-    """What an engine knows: how much waits, who works in which box, who sleeps."""
+class State(Brain):
+    """What an engine knows: how much waits, who works in which box, who sleeps.
+
+    Decisions are those since the visit began: two states that differ only in what was decided are one.
+    """
 
     def __init__(
         self,
@@ -42,27 +46,17 @@ class State:
         ]
         for made, (request, _) in zip(entries, boxes, strict=True):
             made.request = request
-        self.policy = policy
-        self.catalog = Catalog(entries)
-        self.catalog.packet_rows = 1
-        if machine is not None:
-            self.catalog.topology, self.catalog.cores = machine, machine.placed(workers)
+        super().__init__(policy, entries, workers, machine, packet_rows=1)
+        self.tasks = policy
         self.queued = [0] * len(boxes)
         self.working: dict[int, int] = {}
         self.asleep: set[int] = set()
         self.left = total
         """Calls that are still to be made."""
-        self.woken: list[int] = []
-        self.given: int | None = None
-        policy.start(self.catalog, workers)
+        self.decisions.clear()
 
-    def tell(self, event: Event) -> None:
-        self.catalog.apply(event)
-        for decision in self.policy.handle(event):
-            if isinstance(decision, Wake):
-                self.woken += decision.workers
-            elif isinstance(decision, Run):
-                self.given = decision.plan[0].box
+    def woken(self) -> tuple[int, ...]:
+        return tuple(worker for d in self.decisions if isinstance(d, Wake) for worker in d.workers)
 
     def arrive(self, box: int) -> None:
         self.queued[box] += 1
@@ -81,12 +75,10 @@ class State:
         self.tell(Finished(0.0, worker, box, 1, len(down), 0.0, 0.0, queues))
 
     def ask(self, worker: int) -> int | None:
-        self.given = None
         self.asleep.add(worker)
-        self.tell(Idle(0.0, worker))
-        if self.given is None:
+        box = self.asked(worker)
+        if box is None:
             return None
-        box = self.given
         if box in self.working.values():
             raise Violation("exclusion", f"box {box} is given to worker {worker} while another is inside")
         self.asleep.discard(worker)
@@ -97,7 +89,7 @@ class State:
 
     def check(self, workers: int) -> None:
         """Never more tasks than workers that are awake and on their way, while one sleeps."""
-        waiting = sum(task is not None for task in self.policy.waiting)
+        waiting = sum(task is not None for task in self.tasks.waiting)
         coming = workers - len(self.working) - len(self.asleep)
         if self.asleep and waiting > coming:
             raise Violation("sleeper", f"{waiting} tasks wait, {coming} workers come, {self.asleep} sleep")
@@ -166,7 +158,7 @@ class Desk(Shared):
         if state.left:
             box = state.ask(worker)
         else:
-            state.woken, state.asleep = sorted(state.asleep), set()
+            state.decisions, state.asleep = [Wake(tuple(sorted(state.asleep)))], set()
         return self._leave(state, (not state.left, box))
 
     def _arrive(self, value: Value, box: int) -> tuple[Value, tuple[int, ...]]:
@@ -176,7 +168,8 @@ class Desk(Shared):
         return after, woken
 
     def _leave(self, state: State, result: tuple[bool, int | None]) -> tuple[Value, Visit]:
-        woken, state.woken, state.given = tuple(state.woken), [], None
+        woken = state.woken()
+        state.decisions.clear()
         state.asleep.difference_update(woken)
         if self._checked and state.left:
             state.check(self._workers)

@@ -1,13 +1,28 @@
-"""A policy with its catalog and a few lines of engine, told by hand what happens."""
+"""The one harness for policies: a policy with its catalog, told by hand what happens.
+
+``Brain`` is told events and says what was decided.  ``TinyEngine`` adds the few lines of an engine: queues,
+and workers that ask, run and sleep.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from headgate.graph.qos import QoS
 from headgate.machine.topology import Topology
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started, Timer
-from headgate.scheduling.interface import ANYONE, Decision, Policy, Run, SetTimer, Wake
+from headgate.scheduling.events import (
+    Changed,
+    Event,
+    Finished,
+    Idle,
+    QueueState,
+    Rescheduled,
+    Spawned,
+    Started,
+    Timer,
+)
+from headgate.scheduling.interface import ANYONE, Decision, Phase, Policy, Reschedule, Run, SetTimer, Wake
 
 
 def entry(
@@ -24,7 +39,82 @@ def entry(
     return made
 
 
+def chosen(decisions: Iterable[Decision]) -> list[int]:
+    """The first box of every plan."""
+    return [decision.plan[0].box for decision in decisions if isinstance(decision, Run)]
+
+
 class Brain:
+    """A policy and its catalog.  Scheduling tasks are carried out at once, as an engine would."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        boxes: Sequence[BoxEntry] | int,
+        workers: int = 1,
+        topology: Topology | None = None,
+        *,
+        goals: Mapping[str, QoS] | None = None,
+        packet_rows: int = 0,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(boxes, int):
+            boxes = [BoxEntry(f"b{i}", 1, (), (), ("q",), stated_cost=1e-3) for i in range(boxes)]
+        self.policy = policy
+        self.catalog = Catalog(boxes, goals)
+        self.catalog.packet_rows = packet_rows
+        if topology is not None:
+            self.catalog.topology, self.catalog.cores = topology, topology.placed(workers)
+        self.workers = workers
+        self.decisions: list[Decision] = []
+        """All so far."""
+        self.phases: tuple[Phase, ...] = ()
+        """Those of the last scheduling task."""
+        self.start(seed)
+
+    def start(self, seed: int = 0) -> None:
+        for decision in self.policy.start(self.catalog, self.workers, seed):
+            self._carry_out(decision, 0.0)
+
+    def tell(self, *events: Event) -> list[Decision]:
+        """What is decided on these events, and on the ends of the scheduling tasks that they lead to."""
+        before = len(self.decisions)
+        for event in events:
+            self.catalog.apply(event)
+            for decision in self.policy.handle(event):
+                self._carry_out(decision, event.time)
+        return self.decisions[before:]
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        self.decisions.append(decision)
+        if isinstance(decision, Reschedule):
+            self.phases = decision.phases
+            for phase in decision.phases:
+                for piece in phase.slices:
+                    piece()
+            self.tell(Rescheduled(now))
+
+    # --- what happens ------------------------------------------------------------------------------------
+
+    def queue(self, box: int, tuples: int, time: float = 0.0, oldest: float = 0.0) -> None:
+        """So many tuples wait for a box."""
+        self.tell(Spawned(time, box, QueueState(tuples, oldest=oldest, mean=oldest)))
+
+    def asked(self, worker: int = 0, time: float = 0.0) -> int | None:
+        """Which box an idle worker gets."""
+        boxes = chosen(self.tell(Idle(time, worker)))
+        return boxes[0] if boxes else None
+
+    def call(self, worker: int, time: float, seconds: float = 0.0, left: int = 9) -> int | None:
+        """A worker asks, and runs one tuple of what it gets; so many are left."""
+        box = self.asked(worker, time)
+        if box is not None:
+            self.tell(Started(time, worker, box, 1, QueueState(left)))
+            self.tell(Finished(time + seconds, worker, box, 1, 1, seconds, 0.0))
+        return box
+
+
+class TinyEngine(Brain):
     """Boxes are known by their numbers.  A queue is full with ``room`` tuples."""
 
     def __init__(
@@ -36,15 +126,10 @@ class Brain:
         *,
         packet_rows: int = 0,
         room: int = 1 << 30,
+        seed: int = 0,
     ) -> None:
-        self.policy = policy
-        self.catalog = Catalog(boxes)
-        self.catalog.packet_rows = packet_rows
-        if topology is not None:
-            self.catalog.topology, self.catalog.cores = topology, topology.placed(workers)
         self.room = room
         self.queued = [0] * len(boxes)
-        self.workers = workers
         self.working: dict[int, tuple[int, int]] = {}
         """By worker, its box and the tuples that it took."""
         self.before: set[int] = set()
@@ -54,28 +139,19 @@ class Brain:
         self.asleep: dict[int, None] = {}
         self.woken: list[int] = []
         self.timers: list[tuple[float, str]] = []
-        self._given: dict[int, Run] = {}
-        self._carry_out(policy.start(self.catalog, workers))
+        super().__init__(policy, boxes, workers, topology, packet_rows=packet_rows, seed=seed)
 
-    def queue(self, box: int) -> QueueState:
+    def queue_of(self, box: int) -> QueueState:
         full = self.catalog.boxes[box].upstream if self.queued[box] >= self.room else ()
         return QueueState(self.queued[box], frozenset(full))
 
-    def tell(self, event: Event) -> Sequence[Decision]:
-        self.catalog.apply(event)
-        decisions = self.policy.handle(event)
-        self._carry_out(decisions)
-        return decisions
-
-    def _carry_out(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Wake):
-                for worker in decision.workers:
-                    self._wake(worker)
-            elif isinstance(decision, Run):
-                self._given[decision.worker] = decision
-            elif isinstance(decision, SetTimer):
-                self.timers.append((decision.at, decision.name))
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        super()._carry_out(decision, now)
+        if isinstance(decision, Wake):
+            for worker in decision.workers:
+                self._wake(worker)
+        elif isinstance(decision, SetTimer):
+            self.timers.append((decision.at, decision.name))
 
     def _wake(self, worker: int) -> None:
         if worker == ANYONE:
@@ -95,11 +171,11 @@ class Brain:
         self.awake = {worker: None for worker in range(workers) if worker not in self.working}
         self.asleep.clear()
         self.timers.clear()
-        self._carry_out(policy.start(self.catalog, workers))
+        self.start()
         inside = [box for box, _ in self.working.values()]
         for box, tuples in enumerate(self.queued):
             if tuples and box not in inside:
-                self.tell(Spawned(0.0, box, self.queue(box), False))
+                self.tell(Spawned(0.0, box, self.queue_of(box), False))
 
     # --- what happens --------------------------------------------------------------------------------
 
@@ -107,25 +183,26 @@ class Brain:
         """Packets come, sent by a worker or by a source."""
         for box in boxes:
             self.queued[box] += tuples
-            self.tell(Spawned(0.0, box, self.queue(box), worker is not None, worker))
+            self.tell(Spawned(0.0, box, self.queue_of(box), worker is not None, worker))
 
     def ask(self, worker: int) -> int | None:
         """The box that a worker is given, in which it begins at once; None: it sleeps."""
         self.awake.pop(worker, None)
         self.asleep.pop(worker, None)
         self.asleep[worker] = None
-        self.tell(Idle(0.0, worker))
-        run = self._given.pop(worker, None)
-        if run is None:
+        runs = [decision for decision in self.tell(Idle(0.0, worker)) if isinstance(decision, Run)]
+        if not runs:
             return None
-        del self.asleep[worker]
-        call = run.plan[0]
+        [run] = runs
         assert run.worker == worker
-        assert self.catalog.can_run(call.box), "a plan begins with a box that can run"
+        del self.asleep[worker]
+        can_run = [call for call in run.plan if self.catalog.can_run(call.box)]
+        assert can_run, "an idle worker gets a plan with a box that can run"
+        call = can_run[0]
         taken = max(1, call.train.size(self.catalog.boxes[call.box]))
         self.queued[call.box] -= taken
         self.working[worker] = call.box, taken
-        self.tell(Started(0.0, worker, call.box, taken, self.queue(call.box)))
+        self.tell(Started(0.0, worker, call.box, taken, self.queue_of(call.box)))
         return call.box
 
     def finish(self, worker: int, *to: int) -> None:
@@ -136,14 +213,14 @@ class Brain:
             self.awake[worker] = None
         for place in to:
             self.queued[place] += 1
-        queues = tuple((place, self.queue(place)) for place in to)
+        queues = tuple((place, self.queue_of(place)) for place in to)
         self.tell(Finished(0.0, worker, box, taken, len(to), 0.1, 0.0, queues))
         inside = [other for other, _ in self.working.values()]
         for place, queue in queues:
             if queue.tuples == 1 and place not in inside:  # of others it has heard already
                 self.tell(Spawned(0.0, place, queue, True, worker))
         if self.queued[box]:
-            self.tell(Spawned(0.0, box, self.queue(box), False, worker))
+            self.tell(Spawned(0.0, box, self.queue_of(box), False, worker))
 
     def serve(self, worker: int) -> int | None:
         """What a worker is given, and it does that at once."""
@@ -161,7 +238,7 @@ class Brain:
 
     def cleared(self, box: int) -> None:
         self.queued[box] = 0
-        self.tell(Changed(0.0, box, self.queue(box)))
+        self.tell(Changed(0.0, box, self.queue_of(box)))
 
     def ring(self) -> None:
         """The next timer is due."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from brain import Brain, chosen
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
@@ -89,44 +90,41 @@ def test_the_choice_is_the_best_by_looking_at_every_box_at_every_decision(
     gradients: int,
     slacks: int,
 ) -> None:
-    catalog = Catalog(*network)
-    policy = BucketedPriorityTuple(gradients, slacks)
-    policy.start(catalog, 1)
+    boxes, goals = network
+    brain = Brain(BucketedPriorityTuple(gradients, slacks), boxes, goals=goals)
     now, decisions = 0.0, 0
-    called = [0] * len(catalog.boxes)
+    called = [0] * len(boxes)
     for kind, place, passed, age in steps:
         now += passed
-        event = event_of(catalog, kind, place, now, age)
+        event = event_of(brain.catalog, kind, place, now, age)
         if event is not None:
-            catalog.apply(event)
-            policy.handle(event)
-        decisions += ask(policy, catalog, now, decisions + 1, called)
+            brain.tell(event)
+        decisions += ask(brain, now, decisions + 1, called)
 
 
-def ask(
-    policy: BucketedPriorityTuple, catalog: Catalog, now: float, decision: int, called: list[int]
-) -> bool:
+def ask(brain: Brain, now: float, decision: int, called: list[int]) -> bool:
     """Whether it decides; what it chooses is the best of all that can run, or has waited longest."""
-    catalog.apply(Idle(now, 0))
-    decided = policy.handle(Idle(now, 0))
+    policy, catalog = brain.policy, brain.catalog
+    assert isinstance(policy, BucketedPriorityTuple)
+    decided = brain.tell(Idle(now, 0))
     places = [place for place in range(len(catalog.boxes)) if catalog.can_run(place)]
     assert bool(decided) == bool(places)
     if not decided:
         return False
     [run] = decided
     assert isinstance(run, Run)
-    chosen = run.plan[0].box
+    first = run.plan[0].box
     before = list(called)
     for call in run.plan:
         called[call.box] = decision
     if decision % OLDEST_EVERY == 0:
-        assert before[chosen] == min(before[place] for place in places), "longest without a call"
+        assert before[first] == min(before[place] for place in places), "longest without a call"
         return True
     exact = {place: policy.priority(place, now) for place in places}
     belongs = {place: policy.space.bucket(gradient, -slack) for place, (gradient, slack) in exact.items()}
-    assert policy.assigned[chosen] == belongs[chosen] == max(belongs.values())
+    assert policy.assigned[first] == belongs[first] == max(belongs.values())
     best = max(gradient for gradient, _ in exact.values())
-    between = [edge for edge in policy.space.gradient_edges if exact[chosen][0] < edge <= best]
+    between = [edge for edge in policy.space.gradient_edges if exact[first][0] < edge <= best]
     assert not between, "its gradient is in the best one's range"
     return True
 
@@ -143,15 +141,14 @@ def test_boxes_are_found_where_time_alone_has_brought_them(
 ) -> None:
     """Nothing happens to any queue; they only get older."""
     goals = {f"q{place}": goal for place, (goal, _) in enumerate(applications)}
-    catalog = Catalog([BoxEntry(q, 1, (), (), (q,), 0.0) for q in goals], goals)
-    policy = BucketedPriorityTuple(gradients, slacks)
-    policy.start(catalog, 1)
+    boxes = [BoxEntry(q, 1, (), (), (q,), 0.0) for q in goals]
+    brain = Brain(BucketedPriorityTuple(gradients, slacks), boxes, goals=goals)
     for place, (_, age) in enumerate(applications):
-        catalog.apply(Spawned(0.0, place, QueueState(1, oldest=-age, mean=-age)))
-    now, called = 0.0, [0] * len(catalog.boxes)
+        brain.queue(place, 1, oldest=-age)
+    now, called = 0.0, [0] * len(boxes)
     for decision, wait in enumerate(waits, 1):
         now += wait
-        assert ask(policy, catalog, now, decision, called)
+        assert ask(brain, now, decision, called)
 
 
 # --- the buckets ----------------------------------------------------------------------------------------
@@ -200,8 +197,7 @@ def test_one_bucket_is_round_robin() -> None:
     events += [Idle(10.0 + k, 0) for k in range(rounds)]
     decisions = play(BucketedPriorityTuple(1, 1), side_by_side(count), events, goals=goals)
     in_turn = play("round_robin", side_by_side(count), events, goals=goals)
-    found = [[d.plan[0].box for d in made if isinstance(d, Run)] for made in (decisions, in_turn)]
-    assert found[0] == found[1]
+    assert chosen(decisions) == chosen(in_turn)
 
 
 @pytest.mark.parametrize("partitions", [1, 20])
@@ -211,25 +207,18 @@ def test_a_box_that_is_ready_runs_after_at_most_eight_times_as_many_decisions_as
     """Tight ones always have something to lose, as fresh tuples come as soon as they have run."""
     count = 12
     goals = {f"q{k}": hg.QoS([(0, 1), (0.5, 0)] if k % 3 else [(0, 1), (50, 0.9)]) for k in range(count)}
-    catalog, policy = Catalog(side_by_side(count), goals), BucketedPriorityTuple(partitions, partitions)
-    policy.start(catalog, 1)
+    brain = Brain(BucketedPriorityTuple(partitions, partitions), side_by_side(count), goals=goals)
     now, last = 0.0, dict.fromkeys(range(count), 0)
-
-    def tell(event: Event) -> int | None:
-        catalog.apply(event)
-        decided = policy.handle(event)
-        return decided[0].plan[0].box if decided and isinstance(decided[0], Run) else None
-
     for place in range(count):
-        tell(Spawned(now, place, QueueState(5)))
+        brain.queue(place, 5)
     for decision in range(1, 40 * count):
-        chosen = tell(Idle(now, 0))
-        assert chosen is not None
-        assert decision - last[chosen] <= OLDEST_EVERY * count
-        last[chosen] = decision
-        tell(Started(now, 0, chosen, 5, QueueState(5, oldest=now, mean=now)))
+        box = brain.asked(0, now)
+        assert box is not None
+        assert decision - last[box] <= OLDEST_EVERY * count
+        last[box] = decision
+        brain.tell(Started(now, 0, box, 5, QueueState(5, oldest=now, mean=now)))
         now += 0.01
-        tell(Finished(now, 0, chosen, 5, 5, 0.01, 0.0))
+        brain.tell(Finished(now, 0, box, 5, 5, 0.01, 0.0))
     assert min(last.values()) > 39 * count - OLDEST_EVERY * count
 
 
@@ -239,8 +228,7 @@ def test_equally_old_boxes_take_turns() -> None:
     events: list[Event] = [Spawned(0.0, k, QueueState(1000)) for k in range(4)]
     events += [Idle(1.0, 0)] * (4 * OLDEST_EVERY)
     decisions = play("qos_bucketed", side_by_side(4), events, goals=goals)
-    found = [d.plan[0].box for d in decisions if isinstance(d, Run)]
-    assert found[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [1, 2, 3, 1]
+    assert chosen(decisions)[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [1, 2, 3, 1]
 
 
 # --- what is measured -----------------------------------------------------------------------------------
@@ -264,8 +252,8 @@ def test_a_measured_cost_downstream_brings_the_critical_point_nearer() -> None:
     ask: list[Event] = [Spawned(0.0, place, QueueState(1)) for place in (2, 0)] + [Idle(1.0, 0)]
 
     def first(events: list[Event]) -> int:
-        [run] = [d for d in play("qos_bucketed", boxes_copy(), events, goals=goals) if isinstance(d, Run)]
-        return run.plan[0].box
+        [box] = chosen(play("qos_bucketed", boxes_copy(), events, goals=goals))
+        return box
 
     def boxes_copy() -> list[BoxEntry]:
         return [BoxEntry(b.name, b.lanes, b.upstream, b.downstream, b.queries) for b in boxes]

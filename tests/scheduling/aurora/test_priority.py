@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import headgate as hg
+from brain import Brain
+from brain import chosen as boxes_of
 from headgate import testing
 from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import OLDEST_EVERY, PriorityTuple
-from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawned, Started
 from headgate.scheduling.interface import Run
 from headgate.scheduling.trains import WHOLE_QUEUE, Share
@@ -44,8 +46,7 @@ def queued(place: int, arrival: float, tuples: int = 3) -> Spawned:
 
 
 def chosen(policy: PriorityTuple, events: list[Event]) -> list[int]:
-    decisions = play(policy, boxes(), events, goals=GOALS)
-    return [d.plan[0].box for d in decisions if isinstance(d, Run)]
+    return boxes_of(play(policy, boxes(), events, goals=GOALS))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,7 @@ def chosen(policy: PriorityTuple, events: list[Event]) -> list[int]:
 def test_the_tuple_is_gradient_and_slack_at_the_expected_latency(
     policy: PriorityTuple, place: int, now: float, gradient: float, slack: float
 ) -> None:
-    catalog = Catalog(boxes(), GOALS)
-    policy.start(catalog, 1)
-    catalog.apply(queued(place, 0.0))
+    Brain(policy, boxes(), goals=GOALS).tell(queued(place, 0.0))
     assert policy.priority(place, now) == pytest.approx((gradient, -slack))
 
 
@@ -93,15 +92,11 @@ def test_no_box_starves(policy: PriorityTuple) -> None:
 
 def test_a_long_old_queue_does_not_take_every_turn_of_those_that_starve(policy: PriorityTuple) -> None:
     """Both are past all utility; one has more old tuples than its turns will ever see."""
-    catalog = Catalog([BoxEntry(f"b{n}", 1, (), (), ("loose",), 0.2, fed_by=(0,)) for n in range(3)], GOALS)
-    policy.start(catalog, 1)
+    entries = [BoxEntry(f"b{n}", 1, (), (), ("loose",), 0.2, fed_by=(0,)) for n in range(3)]
+    brain = Brain(policy, entries, goals=GOALS)
     for place, arrival in enumerate((99.9, 1.0, 5.0)):
-        catalog.apply(Spawned(0.0, place, QueueState(1_000_000, oldest=arrival, mean=arrival)))
-    called = []
-    for _ in range(6 * OLDEST_EVERY):
-        [run] = policy.handle(Idle(100.0, 0))
-        assert isinstance(run, Run)
-        called.append(run.plan[0].box)
+        brain.queue(place, 1_000_000, oldest=arrival)
+    called = [brain.asked(0, 100.0) for _ in range(6 * OLDEST_EVERY)]
     assert called[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [1, 2, 1, 2, 1, 2]
 
 
@@ -139,28 +134,21 @@ def test_others_ride_as_far_as_the_step_has_time() -> None:
 
 def test_a_train_is_not_cut_to_save_what_a_call_takes_anyway() -> None:
     """Calls take a second whatever they are given; a train cut to a moment would take it again and again."""
-    catalog = Catalog([BoxEntry("tight", 1, (), (), ("tight",), fed_by=(0,))], GOALS)
-    policy = PriorityTuple()
-    policy.start(catalog, 1)
+    brain = Brain(PriorityTuple(), [BoxEntry("tight", 1, (), (), ("tight",), fed_by=(0,))], goals=GOALS)
     for tuples in (10, 20, 30, 40) * 5:
-        catalog.apply(Started(0.0, 0, 0, tuples, QueueState(0)))
-        catalog.apply(Finished(0.0, 0, 0, tuples, tuples, 1.0 + 0.1 * tuples, 0.0))
-    assert catalog.boxes[0].fixed == pytest.approx(1.0)
-    for event in (queued(0, 9.9, 15), Idle(10.0, 0, overhead=0.1)):
-        catalog.apply(event)
-        decisions = policy.handle(event)
-    [run] = decisions
+        brain.tell(Started(0.0, 0, 0, tuples, QueueState(0)))
+        brain.tell(Finished(0.0, 0, 0, tuples, tuples, 1.0 + 0.1 * tuples, 0.0))
+    assert brain.catalog.boxes[0].fixed == pytest.approx(1.0)
+    [run] = brain.tell(queued(0, 9.9, 15), Idle(10.0, 0, overhead=0.1))
     assert isinstance(run, Run)
     assert [rounded(call.train) for call in run.plan] == [Share(close(1.0 / 1.5))]
 
 
 def test_a_tight_query_that_still_has_a_moment_goes_before_a_loose_one_that_falls_already() -> None:
     """By its gradient now the loose one would go first; two steps later the tight one has lost more."""
-    policy, catalog = PriorityTuple(), Catalog(boxes(), GOALS)
-    policy.start(catalog, 1)
+    policy = PriorityTuple()
     events = [queued(1, 9.99), queued(2, 2.0), Idle(10.0, 0, overhead=0.1)]
-    for event in events[:2]:
-        catalog.apply(event)
+    Brain(policy, boxes(), goals=GOALS).tell(*events[:2])
     assert policy.priority(2, 10.0) > policy.priority(1, 10.0)
     assert list(step(events)) == [1]
 

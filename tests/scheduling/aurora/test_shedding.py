@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import headgate as hg
+from brain import Brain
 from headgate import testing
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.monitor import Monitor
@@ -42,20 +43,16 @@ class Nothing(Policy):
         return (Run(event.worker, ()),) if isinstance(event, Idle) else ()
 
 
-class Play:
+class Overload(Brain):
     """A shedder with made-up measurements: each period so many tuples come, and so many are done."""
 
     def __init__(
         self, boxes: list[BoxEntry], goals: dict[str, hg.QoS] | None = None, **options: object
     ) -> None:
         self.shedder = Shedding(Nothing(), **options)  # type: ignore[arg-type]
-        self.catalog = Catalog(boxes, goals)
+        super().__init__(self.shedder, boxes, goals=goals)
         self.now = 0.0
-        assert self.shedder.start(self.catalog, 1) == [SetTimer(0.5, "shedding")]
-
-    def tell(self, event: Event) -> Sequence[Decision]:
-        self.catalog.apply(event)
-        return self.shedder.handle(event)
+        assert self.decisions == [SetTimer(0.5, "shedding")]
 
     def period(
         self, came: dict[int, int], waiting: dict[int, tuple[int, float]], done: dict[int, int]
@@ -97,23 +94,23 @@ def box(
 
 def test_overload_alone_drops_nothing_while_queries_have_room() -> None:
     """Three times as much comes as can be done, but results are not yet late."""
-    play = Play([box("a", source=0)], {"q": LOOSE})
-    assert play.periods(10, {0: 150}, {0: (100, 0.3)}, {0: 50}) == {}
+    brain = Overload([box("a", source=0)], {"q": LOOSE})
+    assert brain.periods(10, {0: 150}, {0: (100, 0.3)}, {0: 50}) == {}
 
 
 def test_a_late_query_alone_drops_nothing_while_the_system_can_cope() -> None:
     """Somebody else's box is late in a system with time to spare: dropping would not help."""
-    play = Play([box("a", source=0)], {"q": TIGHT})
+    brain = Overload([box("a", source=0)], {"q": TIGHT})
     # 0.1 s of work a second arrives and a worker does 1; what is queued is old, but little.
-    play.periods(4, {0: 50}, {}, {0: 50})
-    assert play.periods(10, {0: 5}, {0: (2, 1.0)}, {0: 5}) == {}
+    brain.periods(4, {0: 50}, {}, {0: 50})
+    assert brain.periods(10, {0: 5}, {0: (2, 1.0)}, {0: 5}) == {}
 
 
 def test_what_is_too_much_is_dropped_at_the_entry() -> None:
     """3 seconds of work a second against a capacity of 1: two thirds must go, and a little more."""
-    play = Play([box("a", down=(1,), cost=0.005, source=0), box("b", up=(0,), cost=0.005)], {"q": TIGHT})
-    play.periods(2, {0: 150}, {0: (10, 0.4)}, {0: 50, 1: 50})
-    shed = play.periods(10, {0: 150}, {0: (1, 0.45)}, {0: 50, 1: 50})
+    brain = Overload([box("a", down=(1,), cost=0.005, source=0), box("b", up=(0,), cost=0.005)], {"q": TIGHT})
+    brain.periods(2, {0: 150}, {0: (10, 0.4)}, {0: 50, 1: 50})
+    shed = brain.periods(10, {0: 150}, {0: (1, 0.45)}, {0: 50, 1: 50})
     assert set(shed) == {0}
     assert shed[0].share == pytest.approx(1 - FILL / 3, abs=0.02)
     assert shed[0].reason == "random"
@@ -121,14 +118,14 @@ def test_what_is_too_much_is_dropped_at_the_entry() -> None:
 
 def test_a_source_that_is_held_back_counts_with_all_that_arrived() -> None:
     """Back-pressure lets in a third of what arrives: the rate is counted on the tuples' own clock."""
-    play = Play([box("a", source=0)], {"q": TIGHT})
+    brain = Overload([box("a", source=0)], {"q": TIGHT})
     for period in range(1, 21):
-        play.now = (period - 1) * 0.5
-        play.tell(Arrived(play.now, 0, 50, play.now / 3))
-        play.period({}, {0: (10, play.now * 2 / 3)}, {0: 50})
-    assert play.shedder.monitor.sources[0].rate == pytest.approx(300, rel=0.05)
-    assert play.shedder.monitor.sources[0].lag == pytest.approx(play.now * 2 / 3, rel=0.2)
-    assert play.shedder.shares[0] == MOST  # the backlog in the source has to go too
+        brain.now = (period - 1) * 0.5
+        brain.tell(Arrived(brain.now, 0, 50, brain.now / 3))
+        brain.period({}, {0: (10, brain.now * 2 / 3)}, {0: 50})
+    assert brain.shedder.monitor.sources[0].rate == pytest.approx(300, rel=0.05)
+    assert brain.shedder.monitor.sources[0].lag == pytest.approx(brain.now * 2 / 3, rel=0.2)
+    assert brain.shedder.shares[0] == MOST  # the backlog in the source has to go too
 
 
 def test_the_drop_stands_behind_the_split_if_a_query_before_it_has_room() -> None:
@@ -138,48 +135,48 @@ def test_the_drop_stands_behind_the_split_if_a_query_before_it_has_room() -> Non
         box("to tight", ("tight",), up=(0,)),
         box("to loose", ("loose",), up=(0,)),
     ]
-    play = Play(boxes, {"tight": TIGHT, "loose": LOOSE})
+    brain = Overload(boxes, {"tight": TIGHT, "loose": LOOSE})
     given = ({0: 20}, {1: (20, 1.0), 2: (5, 0.1)}, {0: 17, 1: 16, 2: 17})
-    assert set(play.periods(8, *given)) == {1}
+    assert set(brain.periods(8, *given)) == {1}
     # Now both are late: the entry is the place, and the drop behind the split comes to its end.
-    later = play.periods(12, {0: 20}, {1: (20, 1.0), 2: (500, 6.0)}, {0: 17, 1: 16, 2: 17})
+    later = brain.periods(12, {0: 20}, {1: (20, 1.0), 2: (500, 6.0)}, {0: 17, 1: 16, 2: 17})
     assert later[0].share > 0
     assert later[1].share == 0
-    assert set(play.shedder.shares) == {0}
+    assert set(brain.shedder.shares) == {0}
 
 
 def test_the_drop_goes_where_a_second_saved_loses_the_least() -> None:
     """Equal tuples at ten times the cost: dropping these saves more for each result lost."""
     boxes = [box("dear", ("a",), cost=0.02, source=0), box("cheap", ("b",), cost=0.002, source=1)]
-    play = Play(boxes, latency=0.5)
-    shed = play.periods(10, {0: 50, 1: 50}, {0: (30, 1.0), 1: (30, 1.0)}, {0: 20, 1: 50})
+    brain = Overload(boxes, latency=0.5)
+    shed = brain.periods(10, {0: 50, 1: 50}, {0: (30, 1.0), 1: (30, 1.0)}, {0: 20, 1: 50})
     assert shed[0].share > 0.5
-    assert 1 not in play.shedder.shares or shed[1].share < shed[0].share
+    assert 1 not in brain.shedder.shares or shed[1].share < shed[0].share
 
 
 def test_equal_places_share_the_drop_alike() -> None:
     boxes = [box(f"b{i}", (f"q{i}",), source=i) for i in range(4)]
-    play = Play(boxes, {f"q{i}": TIGHT for i in range(4)})
+    brain = Overload(boxes, {f"q{i}": TIGHT for i in range(4)})
     came, waiting = dict.fromkeys(range(4), 50), dict.fromkeys(range(4), (5, 0.6))
-    shed = play.periods(10, came, waiting, dict.fromkeys(range(4), 12))
+    shed = brain.periods(10, came, waiting, dict.fromkeys(range(4), 12))
     shares = [shed[place].share for place in range(4)]
     assert max(shares) - min(shares) < 0.05
     assert min(shares) > 0.5
 
 
 def test_it_stops_when_the_load_falls_and_does_not_flap() -> None:
-    play = Play([box("a", source=0)], {"q": TIGHT})
-    play.periods(12, {0: 150}, {0: (5, 0.6)}, {0: 50})
-    assert play.shedder.shares[0] > 0.5
-    changes = [play.period({0: 150}, {0: (1, 0.1)}, {0: 48}) for _ in range(12)]
+    brain = Overload([box("a", source=0)], {"q": TIGHT})
+    brain.periods(12, {0: 150}, {0: (5, 0.6)}, {0: 50})
+    assert brain.shedder.shares[0] > 0.5
+    changes = [brain.period({0: 150}, {0: (1, 0.1)}, {0: 48}) for _ in range(12)]
     assert sum(map(bool, changes)) <= 2, "the load is the same: the share stays"
     shares = []
     for _ in range(12):
-        play.period({0: 20}, {0: (0, 0.0)}, {0: 20})
-        shares.append(play.shedder.shares.get(0, 0.0))
+        brain.period({0: 20}, {0: (0, 0.0)}, {0: 20})
+        shares.append(brain.shedder.shares.get(0, 0.0))
     assert shares == sorted(shares, reverse=True), "it only falls"
     assert shares[-1] == 0.0
-    assert play.shedder._bearing == set()
+    assert brain.shedder._bearing == set()
 
 
 def test_by_importance_only_where_it_can_be_told() -> None:
@@ -189,18 +186,18 @@ def test_by_importance_only_where_it_can_be_told() -> None:
         box("second", ("a",), up=(0,), importance=True),
         box("other", ("b",), source=1),
     ]
-    play = Play(boxes, {"a": TIGHT, "b": TIGHT}, strategy="semantic")
+    brain = Overload(boxes, {"a": TIGHT, "b": TIGHT}, strategy="semantic")
     given = ({0: 50, 1: 50}, {0: (30, 0.8), 2: (30, 0.8)}, {0: 17, 1: 16, 2: 17})
-    shed = play.periods(8, *given)
+    shed = brain.periods(8, *given)
     assert {place: d.reason for place, d in shed.items()} == {1: "semantic", 2: "random"}
-    plain = Play(boxes, {"a": TIGHT, "b": TIGHT}).periods(8, *given)
+    plain = Overload(boxes, {"a": TIGHT, "b": TIGHT}).periods(8, *given)
     assert {place: d.reason for place, d in plain.items()} == {0: "random", 2: "random"}
 
 
 def test_where_importance_can_be_told_nowhere_the_drop_is_random() -> None:
     """Two queries that share all their boxes disagree."""
-    play = Play([box("a", ("q", "r"), source=0, importance=False)], latency=0.2, strategy="semantic")
-    shed = play.periods(8, {0: 150}, {0: (30, 0.8)}, {0: 50})
+    brain = Overload([box("a", ("q", "r"), source=0, importance=False)], latency=0.2, strategy="semantic")
+    shed = brain.periods(8, {0: 150}, {0: (30, 0.8)}, {0: 50})
     assert shed[0].reason == "random"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brain import Brain, entry
+from brain import TinyEngine, entry
 from headgate.errors import PipelineError
 from headgate.machine.topology import GIB, Cache, Node, Topology, flat
 from headgate.scheduling import policies
@@ -23,9 +23,9 @@ TWO_NODES = Topology(
 )
 
 
-def brain(requests: str, workers: int = 4, topology: Topology | None = TWO_NODES, **given: Any) -> Brain:
+def brain(requests: str, workers: int = 4, topology: Topology | None = TWO_NODES, **given: Any) -> TinyEngine:
     """A box for every digit, of the request that it says."""
-    return Brain(Bobox(), [entry(int(request)) for request in requests], workers, topology, **given)
+    return TinyEngine(Bobox(), [entry(int(request)) for request in requests], workers, topology, **given)
 
 
 # --- selection (B3) -----------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ REQUESTS = "111100002211"
 OWN, LAST, OLDEST, OTHERS, ELSEWHERE, FIRST, STRANGER = (0, 1), (2, 3), (4, 5), (6, 7), (8, 9), 10, 11
 
 
-def laid_out() -> Brain:
+def laid_out() -> TinyEngine:
     """Tasks for every rule, and some that no rule gives to worker 0; the box with a lower number is older."""
     table = brain(REQUESTS)
     table.arrive(FIRST, worker=0)
@@ -86,7 +86,7 @@ def test_the_oldest_request_is_the_one_with_tasks() -> None:
 # --- placing (B4) -------------------------------------------------------------------------------------
 
 
-def nodes_of(table: Brain) -> dict[int, list[int]]:
+def nodes_of(table: TinyEngine) -> dict[int, list[int]]:
     assert isinstance(table.policy, Bobox)
     return {number: request.nodes for number, request in table.policy.requests.items()}
 
@@ -115,7 +115,7 @@ def test_a_node_with_more_free_memory_is_preferred() -> None:
     small = Topology("small", (Node(0, (0, 1), 1000), Node(1, (2, 3), 1000)))
     for wide, chosen in ((0, 1), (1, 0)):
         sizes = [8.0 if box == wide else 1.0 for box in (0, 1)]
-        table = Brain(Bobox(), [entry(r, tuple_bytes=s) for r, s in enumerate([*sizes, 1.0])], 4, small)
+        table = TinyEngine(Bobox(), [entry(r, tuple_bytes=s) for r, s in enumerate([*sizes, 1.0])], 4, small)
         table.arrive(0, 1, tuples=50)
         table.arrive(2)
         assert nodes_of(table) == {0: [0], 1: [1], 2: [chosen]}
@@ -258,10 +258,10 @@ def test_a_node_wakes_another_when_a_worker_takes_what_the_other_node_is_respons
 
 @pytest.mark.parametrize("name", ["bobox", "bobox_baseline", "las", "nls"])
 def test_no_second_worker_enters_a_box_whatever_its_lanes(name: str) -> None:
-    table = Brain(policies.get(name), [entry(lanes=4)], 2, packet_rows=1)
+    table = TinyEngine(policies.get(name), [entry(lanes=4)], 2, packet_rows=1)
     table.arrive(0, tuples=3)
     assert table.ask(0) == 0
-    table.tell(Spawned(0.0, 0, table.queue(0), False, 0))  # a lane is free, says the engine
+    table.tell(Spawned(0.0, 0, table.queue_of(0), False, 0))  # a lane is free, says the engine
     assert table.ask(1) is None
     table.finish(0)
     assert table.ask(0) == 0
@@ -269,7 +269,7 @@ def test_no_second_worker_enters_a_box_whatever_its_lanes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bobox", "bobox_baseline", "las", "nls"])
 def test_a_box_without_room_loses_its_task_and_gets_it_back_with_room(name: str) -> None:
-    table = Brain(policies.get(name), [entry(0, (), (1,)), entry(0, (0,))], 1, packet_rows=1, room=2)
+    table = TinyEngine(policies.get(name), [entry(0, (), (1,)), entry(0, (0,))], 1, packet_rows=1, room=2)
     table.arrive(0, tuples=9)
     table.arrive(1, tuples=2)
     assert table.policy.waiting[0] is None  # type: ignore[attr-defined]
@@ -286,8 +286,8 @@ def test_they_cannot_be_elastic(name: str) -> None:
 # --- the baseline (B8) --------------------------------------------------------------------------------
 
 
-def baseline(boxes: int, workers: int) -> Brain:
-    return Brain(BoboxBaseline(), [entry() for _ in range(boxes)], workers)
+def baseline(boxes: int, workers: int) -> TinyEngine:
+    return TinyEngine(BoboxBaseline(), [entry() for _ in range(boxes)], workers)
 
 
 def test_the_baseline_takes_its_own_list_first_in_first_out_and_then_others_in_turn() -> None:

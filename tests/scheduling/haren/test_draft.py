@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_haren import Stage, everyone_to
+from test_haren import everyone_to, period_over
 
 import headgate as hg
+from brain import Brain
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
@@ -50,21 +51,21 @@ def chains(count: int = 4, length: int = 3) -> list[BoxEntry]:
     return made
 
 
-def go_through(stage: Stage, steps: Steps) -> list[Any]:
+def go_through(brain: Brain, steps: Steps) -> list[Any]:
     """Calls of so many tuples and milliseconds leave so many waiting; the schedules of every period."""
     found = []
     for period, (box, tuples, milliseconds, left) in enumerate(steps):
         now = 0.1 * (period + 1)
         queue = QueueState(left, oldest=now - milliseconds / 100)
         if tuples:
-            stage.tell(Started(now, 0, box, tuples, queue))
-            stage.tell(Finished(now, 0, box, tuples, left, milliseconds / 1000, 0.0))
+            brain.tell(Started(now, 0, box, tuples, queue))
+            brain.tell(Finished(now, 0, box, tuples, left, milliseconds / 1000, 0.0))
         else:
-            stage.tell(Changed(now, box, queue))
-        stage.period_over(now)
-        assert not stage.policy.problems
+            brain.tell(Changed(now, box, queue))
+        period_over(brain, now)
+        assert not brain.policy.problems
         found.append(
-            ([box.worker for box in stage.policy.table.boxes], stage.policy._order, stage.policy._rank)
+            ([box.worker for box in brain.policy.table.boxes], brain.policy._order, brain.policy._rank)
         )
     return found
 
@@ -83,8 +84,8 @@ def test_what_is_decided_again_in_part_is_as_if_decided_anew(name: str, done: St
     prioritize = PRIORITIES[name]
     known = policies.haren(prioritize=prioritize)
     anew = policies.haren(prioritize=lambda box: known.prioritize(box))
-    assert go_through(Stage(known, chains(), workers), done) == go_through(
-        Stage(anew, chains(), workers), done
+    assert go_through(Brain(known, chains(), workers), done) == go_through(
+        Brain(anew, chains(), workers), done
     )
 
 
@@ -96,21 +97,21 @@ def test_boxes_given_out_at_once_go_where_they_would_one_by_one(
 ) -> None:
     at_once = policies.haren(assign)
     singly = policies.haren(lambda box, workers: assign(box, workers))
-    assert go_through(Stage(at_once, chains(), workers), done) == go_through(
-        Stage(singly, chains(), workers), done
+    assert go_through(Brain(at_once, chains(), workers), done) == go_through(
+        Brain(singly, chains(), workers), done
     )
 
 
 def computed(prioritize: Any, touched: Sequence[int], twice: bool = False) -> int:
     """How many priorities of fifty a task computes."""
-    stage = Stage(policies.haren(everyone_to(0), prioritize), 50)
+    brain = Brain(policies.haren(everyone_to(0), prioritize), 50)
     for turn in range(1 + twice):
         for box in touched:
-            stage.queue(box, 5)
-        reschedule = stage.policy.handle(Timer(0.1 * (turn + 1), "haren"))[0]
+            brain.queue(box, 5)
+        reschedule = brain.policy.handle(Timer(0.1 * (turn + 1), "haren"))[0]
         assert isinstance(reschedule, Reschedule)
         dealt = [sum(piece() for piece in phase.slices) for phase in reschedule.phases]
-        stage.policy.handle(Rescheduled(0.1 * (turn + 1)))
+        brain.policy.handle(Rescheduled(0.1 * (turn + 1)))
     return dealt[-1]
 
 
@@ -140,21 +141,21 @@ def test_a_circle_that_shows_while_it_runs_leaves_the_schedule_before_in_force(
 ) -> None:
     define("endless", lambda box, downstream: box.endless + 1, depends_on="downstream")
     policy = policies.haren(prioritize=lambda box: box.endless if box.queue_length > 9 else box.queue_length)
-    stage = Stage(policy, 2)
-    stage.queue(0, 1)
-    stage.queue(1, 2)
-    stage.period_over(0.1)
-    assert stage.asked() == 1
+    brain = Brain(policy, 2)
+    brain.queue(0, 1)
+    brain.queue(1, 2)
+    period_over(brain, 0.1)
+    assert brain.asked() == 1
     for turn in range(2, 5):
-        stage.queue(0, 50)
-        stage.period_over(0.1 * turn)
-        assert stage.asked() == 1, "as decided before"
+        brain.queue(0, 50)
+        period_over(brain, 0.1 * turn)
+        assert brain.asked() == 1, "as decided before"
     [problem] = policy.problems
     assert "feature 'endless' depends on itself in a circle, on box 'b0'" in problem
     assert "stays in force" in problem
-    stage.queue(0, 9)
-    stage.period_over(0.6)
-    assert stage.asked() == 0
+    brain.queue(0, 9)
+    period_over(brain, 0.6)
+    assert brain.asked() == 0
 
 
 def test_a_feature_that_becomes_nan_is_a_wrong_priority_until_it_is_none_any_more(
@@ -163,20 +164,20 @@ def test_a_feature_that_becomes_nan_is_a_wrong_priority_until_it_is_none_any_mor
     """Though its box is not touched again, and the priority of no other has to be computed."""
     define("odd", lambda box: math.nan if box.queue_length == 13 else float(box.queue_length))
     policy = policies.haren(everyone_to(0), "odd")
-    stage = Stage(policy, 3)
+    brain = Brain(policy, 3)
     for box, tuples in enumerate((1, 2, 3)):
-        stage.queue(box, tuples)
-    stage.period_over(0.1)
-    assert stage.asked() == 2
-    stage.queue(0, 13)
-    stage.queue(1, 9)
-    stage.period_over(0.2)
-    assert stage.asked() == 2, "as decided before"
+        brain.queue(box, tuples)
+    period_over(brain, 0.1)
+    assert brain.asked() == 2
+    brain.queue(0, 13)
+    brain.queue(1, 9)
+    period_over(brain, 0.2)
+    assert brain.asked() == 2, "as decided before"
     [problem] = policy.problems
     assert "(odd) gave box 'b0' the priority nan" in problem
-    stage.queue(0, 1)
-    stage.period_over(0.3)
-    assert stage.asked() == 1, "what was missed meanwhile is known now"
+    brain.queue(0, 1)
+    period_over(brain, 0.3)
+    assert brain.asked() == 1, "what was missed meanwhile is known now"
 
 
 def test_half_a_schedule_does_not_come_into_force() -> None:
@@ -191,22 +192,22 @@ def test_half_a_schedule_does_not_come_into_force() -> None:
             raise ValueError("broken")
         return int(box.queue_length)
 
-    stage = Stage(policies.haren(assign, prioritize), 4, workers=2)
+    brain = Brain(policies.haren(assign, prioritize), 4, workers=2)
     for box in range(3):
-        stage.queue(box, 3 - box)
-    stage.period_over(0.1)
+        brain.queue(box, 3 - box)
+    period_over(brain, 0.1)
     broken.append(True)
-    stage.queue(0, 1)
-    stage.queue(1, 9)
-    stage.period_over(0.2)
-    assert len(stage.policy.problems) == 1
-    assert [stage.call(0, 0.2, left=0) for _ in range(4)] == [0, 1, 2, None], "as decided before"
-    assert stage.asked(1) is None
+    brain.queue(0, 1)
+    brain.queue(1, 9)
+    period_over(brain, 0.2)
+    assert len(brain.policy.problems) == 1
+    assert [brain.call(0, 0.2, left=0) for _ in range(4)] == [0, 1, 2, None], "as decided before"
+    assert brain.asked(1) is None
     broken.clear()
-    stage.queue(0, 1)
-    stage.queue(1, 9)
-    stage.period_over(0.3)
-    assert stage.asked(0) == 1
+    brain.queue(0, 1)
+    brain.queue(1, 9)
+    period_over(brain, 0.3)
+    assert brain.asked(0) == 1
 
 
 def test_the_knobs_of_shipped_policies_are_set_by_name_too() -> None:

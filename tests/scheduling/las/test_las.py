@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from brain import Brain, entry
+from brain import TinyEngine, entry
 from headgate.machine.topology import Cache, Node, Topology
 from headgate.scheduling.events import Changed, Moved, QueueState, Spawned
 from headgate.scheduling.las.policy import Las, Nls
@@ -68,11 +68,11 @@ LAID_OUT: list[tuple[str, int, bool, int, int]] = [
 """In the order in which they are born: queue, by which worker, immediate, request, how many."""
 
 
-def laid_out() -> tuple[Brain, list[tuple[str, int]]]:
+def laid_out() -> tuple[TinyEngine, list[tuple[str, int]]]:
     """Tasks for every rule, and one that no rule gives to worker 0; and what each box stands for."""
     names = [(name, age) for name, _, _, _, count in LAID_OUT for age in range(count)]
     requests = [request for _, _, _, request, count in LAID_OUT for _ in range(count)]
-    table = Brain(Las(), [entry(request) for request in requests], WORKERS, MACHINE)
+    table = TinyEngine(Las(), [entry(request) for request in requests], WORKERS, MACHINE)
     box = 0
     for _, worker, immediate, _, count in LAID_OUT:
         for _ in range(count):
@@ -84,7 +84,7 @@ def laid_out() -> tuple[Brain, list[tuple[str, int]]]:
     return table, names
 
 
-def deferred(table: Brain, box: int, worker: int) -> None:
+def deferred(table: TinyEngine, box: int, worker: int) -> None:
     """A task that a worker of that group leaves behind: the box has more to do than a call took."""
     table.queued[box] += 1
     table.tell(Spawned(0.0, box, QueueState(table.queued[box]), False, worker))
@@ -111,7 +111,7 @@ def test_no_rule_can_be_left_out_or_moved(order: tuple[int, ...]) -> None:
 
 def test_the_scan_of_other_groups_goes_on_after_the_queue_found_last() -> None:
     """Also when something else was done in between."""
-    table = Brain(Las(), [entry() for _ in range(5)], WORKERS, MACHINE)
+    table = TinyEngine(Las(), [entry() for _ in range(5)], WORKERS, MACHINE)
     table.arrive(0, 1, worker=4)
     table.arrive(2, worker=5)
     assert table.serve(0) == 0
@@ -123,7 +123,7 @@ def test_the_scan_of_other_groups_goes_on_after_the_queue_found_last() -> None:
 
 def test_immediate_tasks_are_a_cores_wherever_its_worker_goes() -> None:
     """Pools are pinned to groups: the operating system moves worker 0 to core 3, beside worker 3."""
-    table = Brain(Las(), [entry() for _ in range(6)], WORKERS, MACHINE)
+    table = TinyEngine(Las(), [entry() for _ in range(6)], WORKERS, MACHINE)
     table.arrive(0, worker=0)
     table.tell(Moved(0.0, 0, 3))
     table.arrive(1, 2, worker=0)
@@ -138,7 +138,7 @@ def test_immediate_tasks_are_a_cores_wherever_its_worker_goes() -> None:
 
 
 def test_a_new_request_begins_in_a_group_of_its_own_and_stays_with_its_box() -> None:
-    table = Brain(Las(), [entry(request) for request in range(4)], WORKERS, MACHINE)
+    table = TinyEngine(Las(), [entry(request) for request in range(4)], WORKERS, MACHINE)
     table.arrive(0, 1, 2, 3)
     assert [table.serve(worker) for worker in (0, 4, 6, 8)] == [0, 1, 2, 3]
     table.arrive(0, 1, 2, 3)
@@ -153,9 +153,9 @@ def test_a_new_request_begins_in_a_group_of_its_own_and_stays_with_its_box() -> 
 # --- resuming (L4) ------------------------------------------------------------------------------------
 
 
-def all_asleep(*but: int) -> Brain:
+def all_asleep(*but: int) -> TinyEngine:
     """Worker 0, 4, 6 … of ``but`` run a box each, all others sleep, the lowest numbers the longest."""
-    table = Brain(Las(), [entry() for _ in range(30)], WORKERS, MACHINE)
+    table = TinyEngine(Las(), [entry() for _ in range(30)], WORKERS, MACHINE)
     for box, worker in enumerate(but, start=20):
         table.arrive(box, worker=worker)
         assert table.ask(worker) == box
@@ -212,8 +212,8 @@ def test_a_task_that_has_become_needless_wakes_nobody() -> None:
 # --- NLS (L5) -----------------------------------------------------------------------------------------
 
 
-def nls() -> Brain:
-    table = Brain(Nls(), [entry(request) for request in (0, 0, 5, 1, 0, 0)], 3)
+def nls() -> TinyEngine:
+    table = TinyEngine(Nls(), [entry(request) for request in (0, 0, 5, 1, 0, 0)], 3)
     table.arrive(0, 1, worker=0)
     table.arrive(2, 3)
     table.arrive(4, 5, worker=2)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 import headgate as hg
+from brain import Brain
+from brain import chosen as boxes_of
 from headgate import testing
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
-from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawned, Started, Timer
 from headgate.scheduling.interface import Policy, Run, SetTimer, Wake
 from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
@@ -43,7 +45,7 @@ def queued(*tuples: int) -> list[Event]:
 
 
 def chosen(policy: Policy, boxes: list[BoxEntry], events: list[Event]) -> list[int]:
-    return [d.plan[0].box for d in play(policy, boxes, events) if isinstance(d, Run)]
+    return boxes_of(play(policy, boxes, events))
 
 
 # --- queue-size throttling ------------------------------------------------------------------------------
@@ -167,18 +169,15 @@ def test_boxes_that_are_equal_take_turns() -> None:
 def climb(rates: dict[int, float], periods: int, workers: int, noise: float = 0.0) -> list[int]:
     """Active workers after every period, on a machine whose throughput with so many is given."""
     policy = policies.elastic("round_robin", period=1.0)
-    catalog = Catalog([BoxEntry("a", workers, (), (), ("q",), fed_by=(0,))])
-    policy.start(catalog, workers)
+    brain = Brain(policy, [BoxEntry("a", workers, (), (), ("q",), fed_by=(0,))], workers)
     found: list[int] = []
     for period in range(1, periods + 1):
         done = int(rates[policy.active] * (1 + noise * (-1) ** period))
-        calls = [
+        brain.tell(
             Started(period - 0.5, 0, 0, done, QueueState(1)),
             Finished(period - 0.5, 0, 0, done, done, 0.1, 0.0),
-        ]
-        for event in (*calls, Timer(float(period), "elastic")):
-            catalog.apply(event)
-            policy.handle(event)
+            Timer(float(period), "elastic"),
+        )
         found.append(policy.active)
     return found
 
