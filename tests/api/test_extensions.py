@@ -197,12 +197,12 @@ class LongestQueue(Pull):
         return (Call(max(ready, key=lambda box: self.catalog.boxes[box].queue.tuples), hg.trains.Share(1)),)
 
 
-def test_a_stateless_operator(engine: hg.Engine) -> None:
+def test_a_stateless_operator_of_ones_own_runs_on_every_engine(engine: hg.Engine) -> None:
     found = testing.run(ROWS, lambda s: s.apply(Double(s.schema)), schema=NUMBERS, engine=engine)
     assert found == [{"k": row["k"], "n": 2 * row["n"]} for row in ROWS]
 
 
-def test_a_stateful_operator(engine: hg.Engine) -> None:
+def test_a_stateful_operator_of_ones_own_runs_on_every_engine(engine: hg.Engine) -> None:
     found = testing.run(ROWS, lambda s: s.apply(Delta(s.schema), name="delta"), schema=NUMBERS, engine=engine)
     before = [0, *[row["n"] for row in ROWS]]
     assert [row["delta"] for row in found] == [
@@ -210,7 +210,7 @@ def test_a_stateful_operator(engine: hg.Engine) -> None:
     ]
 
 
-def test_a_keyed_operator(engine: hg.Engine) -> None:
+def test_a_keyed_operator_of_ones_own_runs_on_every_engine(engine: hg.Engine) -> None:
     found = testing.run(ROWS, lambda s: s.apply(Occurrence(s.schema)), schema=NUMBERS, engine=engine)
     assert found == [{"k": i % 3, "seen": i // 3 + 1} for i in range(20)]
 
@@ -224,14 +224,14 @@ def test_a_finite_source_and_a_sink(engine: hg.Engine) -> None:
     assert (totals.rows, totals.closed) == (20, [False])
 
 
-def test_a_live_source(engine: hg.Engine) -> None:
+def test_a_live_source_of_ones_own_runs_on_every_engine(engine: hg.Engine) -> None:
     app, rows = hg.App("own"), []
     app.source("ticks", Ticker()).to("rows", hg.to_list(rows))
     app.run(engine)
     assert [row["n"] for row in rows] == [1, 2, 3, 4, 5]
 
 
-def test_a_policy(engine: hg.Engine) -> None:
+def test_a_policy_of_ones_own_runs_on_every_engine(engine: hg.Engine) -> None:
     found = testing.run(
         ROWS, lambda s: s.filter("n > 1").select("k"), schema=NUMBERS, engine=engine, policy=LongestQueue()
     )

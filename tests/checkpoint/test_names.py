@@ -57,20 +57,23 @@ def test_long_names_that_begin_alike_differ() -> None:
 
 
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("name", ODD)
-def test_a_source_of_any_name_is_spooled_inside_the_checkpoint(name: str, tmp_path: Path, ends: Any) -> None:
-    """Also history and the socket, which are named after the query and the application."""
+def test_sources_of_any_name_are_spooled_inside_the_checkpoint(tmp_path: Path, ends: Any) -> None:
+    """Also history, which is named after the query."""
     checkpoint = tmp_path / "deep" / "er" / "checkpoint"
-    found: list[dict[str, Any]] = []
-    app = hg.App(name)
-    rows = app.source(name, hg.from_batches(pa.table({"a": [1, 2, 3]})))
-    rows.to(name, hg.to_list(found), keep="7 days")
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ODD}
+    app = hg.App("../../x")
+    for place, name in enumerate(ODD):
+        rows = app.source(name, hg.from_batches(pa.table({"a": [place, 2, 3]})))
+        rows.to(name, hg.to_list(found[name]), keep="7 days")
     report = ends(lambda: app.run(hg.Spark(checkpoint=checkpoint)))
-    assert report.queries[name].error is None
-    assert [row["a"] for row in found] == [1, 2, 3]
+    assert [str(query.error) for query in report.queries.values() if query.error is not None] == []
+    assert {name: [row["a"] for row in rows] for name, rows in found.items()} == {
+        name: [place, 2, 3] for place, name in enumerate(ODD)
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
     assert [path.name for path in (tmp_path / "deep" / "er").iterdir()] == ["checkpoint"]
-    (kept,) = _checkpoint_outputs(checkpoint)
-    assert kept["query"] == name
-    assert Path(kept["path"]).parent == checkpoint / "history"
-    assert len(list(Path(kept["path"]).glob("part-*.parquet"))) == 1
+    outputs = _checkpoint_outputs(checkpoint)
+    assert sorted(kept["query"] for kept in outputs) == sorted(ODD)
+    for kept in outputs:
+        assert Path(kept["path"]).parent == checkpoint / "history"
+        assert len(list(Path(kept["path"]).glob("part-*.parquet"))) == 1

@@ -13,6 +13,8 @@ import pytest
 
 import headgate as hg
 from headgate.cli import main
+from headgate.cli.calibration import calibrate as calibrating
+from headgate.machine.topology import MIB
 
 Run = Callable[..., str]
 COMMANDS = [
@@ -134,7 +136,7 @@ def test_run_finds_a_function_that_builds_the_app(headgate: Run, app_file: Calla
         app.source("numbers", testing.from_rows([{"a": 1}])).to("only", hg.to_list([]))
         return app
     """
-    assert "only" in headgate("run", app_file(text))
+    assert "only" in headgate("run", app_file(text), "--engine", "threads")
 
 
 def test_run_stops_after_the_seconds_given(headgate: Run, app_file: Callable[[str], Path]) -> None:
@@ -143,7 +145,7 @@ def test_run_stops_after_the_seconds_given(headgate: Run, app_file: Callable[[st
     app = hg.App("endless")
     app.source("rate", hg.from_rate(100)).to("ticks", hg.to_list([]))
     """
-    assert "ticks" in headgate("run", app_file(text), "--until", "0.1")
+    assert "ticks" in headgate("run", app_file(text), "--engine", "threads", "--until", "0.1")
 
 
 def test_simulate_counts_in_virtual_time(headgate: Run, app_file: Callable[[str], Path]) -> None:
@@ -278,7 +280,7 @@ def test_a_run_in_which_everything_fails(mistake: Run, app_file: Callable[[str],
     numbers = app.source("numbers", testing.from_rows([{"a": 1}]))
     numbers.flat_map_rows(broken, schema=numbers.schema).to("bad", hg.to_list([]))
     """
-    said = mistake("run", app_file(text))
+    said = mistake("run", app_file(text), "--engine", "threads")
     assert "RunError" in said
     assert "'bad'" in said
     assert "no such page" in said
@@ -321,18 +323,18 @@ def test_topology_as_text_is_a_file_that_it_reads(headgate: Run, tmp_path: Path)
 
 
 def test_calibrate_measures_an_application_and_says_where_it_wrote(
-    headgate: Run, app_file: Callable[[str], Path], tmp_path: Path
+    headgate: Run, app_file: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(calibrating, "_LARGEST", 4 * MIB)  # how much memory is read is not what this tests
     file = tmp_path / "host.costs"
-    said = headgate("calibrate", app_file(GOOD), "--quick", "--output", file)
+    unseen = GOOD + 'numbers.filter("a > 999").filter("k = 1", name="none").to("none", hg.to_list([]))'
+    said = headgate("calibrate", app_file(unseen), "--quick", "--output", file)
     assert "L1" in said
     assert "filter(a > 9)" in said
     assert f"Written to {file}" in said
     engine = hg.Simulated(topology="host", memory=file, costs=file)
     assert engine.costs.calibration is not None
     assert "filter(a > 9)" in engine.costs.calibration.operators
-    unseen = GOOD + 'numbers.filter("a > 999").filter("k = 1", name="none").to("none", hg.to_list([]))'
-    said = headgate("calibrate", app_file(unseen), "--quick", "--output", file)
     assert "No row of the sample came to 'none'" in said
     simulated = headgate(
         "simulate", tmp_path / "shop.py", "--topology", "host", "--memory", file, "--costs", file
@@ -340,7 +342,9 @@ def test_calibrate_measures_an_application_and_says_where_it_wrote(
     assert "big" in simulated
 
 
-def test_calibrate_mistakes(mistake: Run, app_file: Callable[[str], Path], tmp_path: Path) -> None:
+def test_mistakes_of_calibrate_are_one_readable_line(
+    mistake: Run, app_file: Callable[[str], Path], tmp_path: Path
+) -> None:
     said = mistake("simulate", app_file(GOOD), "--costs", tmp_path / "none.costs")
     assert "'headgate calibrate' measures the host's" in said
     assert "give topology= too" in mistake("simulate", app_file(GOOD), "--memory", "e7540")
@@ -348,7 +352,7 @@ def test_calibrate_mistakes(mistake: Run, app_file: Callable[[str], Path], tmp_p
     assert "name no application" in mistake("calibrate", app_file(GOOD), "--validate")
 
 
-def test_topology_mistakes(mistake: Run, tmp_path: Path) -> None:
+def test_mistakes_of_topology_are_one_readable_line(mistake: Run, tmp_path: Path) -> None:
     said = mistake("topology", "e7450")
     assert "no topology 'e7450'" in said
     assert "host, e5310, e7-4820, e7540" in said

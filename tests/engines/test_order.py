@@ -328,7 +328,7 @@ UNSHRUNK = [Phase.explicit, Phase.generate]
 """A recipe is readable as it is drawn; shrinking one takes minutes: add ``Phase.shrink`` when you need it."""
 
 
-@settings(max_examples=120, phases=UNSHRUNK)
+@settings(max_examples=80, phases=UNSHRUNK)
 @given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """Random networks, data, costs, workers, packets and policies, in virtual time."""

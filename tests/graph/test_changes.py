@@ -224,14 +224,18 @@ WINDOWS = st.builds(
 
 @settings(quick, max_examples=160)
 @given(ROWS, PLANS, WINDOWS, KEYS, st.none() | st.integers(1, 9))
-def test_windows(rows: Any, plan: Plan, window: Window, keys: list[str], early: int | None) -> None:
+def test_changes_of_windows_are_its_state(
+    rows: Any, plan: Plan, window: Window, keys: list[str], early: int | None
+) -> None:
     operator = WindowAggregate(SCHEMA, keys, window, IN_WINDOWS, None if early is None else early / 1e6)
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 
 @settings(quick, max_examples=100)
 @given(ROWS, PLANS, KEYS, st.none() | st.integers(1, 12))
-def test_running(rows: Any, plan: Plan, keys: list[str], expire: int | None) -> None:
+def test_changes_of_running_aggregates_are_its_state(
+    rows: Any, plan: Plan, keys: list[str], expire: int | None
+) -> None:
     on = None if expire is None else "ts"
     operator = Running(SCHEMA, keys, RUNNING, None if expire is None else expire / 1e6, on)
     check(operator, calls_of(rows, plan), len(keys), plan)
@@ -239,7 +243,9 @@ def test_running(rows: Any, plan: Plan, keys: list[str], expire: int | None) -> 
 
 @quick
 @given(ROWS, PLANS, st.integers(0, 12), st.sampled_from([["k"], ["s", "k"]]), st.integers(0, 2**60))
-def test_join(rows: Any, plan: Plan, within: int, keys: list[str], sides: int) -> None:
+def test_changes_of_a_join_are_its_state(
+    rows: Any, plan: Plan, within: int, keys: list[str], sides: int
+) -> None:
     operator = Join(SCHEMA, SCHEMA, keys, keys, within / 1e6, "ts")
 
     def both() -> Iterator[list[Packet]]:
@@ -264,7 +270,9 @@ COUNTED = pa.schema([("n", pa.int64()), ("w", pa.string())])
 
 @quick
 @given(ROWS, PLANS, st.sampled_from([["k"], ["s", "k"]]), st.none() | st.integers(1, 12))
-def test_keyed_process(rows: Any, plan: Plan, keys: list[str], expire: int | None) -> None:
+def test_changes_of_a_keyed_process_are_its_state(
+    rows: Any, plan: Plan, keys: list[str], expire: int | None
+) -> None:
     limit = None if expire is None else expire / 1e6
     operator = KeyedProcess(SCHEMA, keys, counting, COUNTED, {}, limit, None if expire is None else "ts")
     check(operator, calls_of(rows, plan), len(keys), plan)
@@ -272,20 +280,22 @@ def test_keyed_process(rows: Any, plan: Plan, keys: list[str], expire: int | Non
 
 @settings(quick, max_examples=60)
 @given(ROWS, PLANS)
-def test_process(rows: Any, plan: Plan) -> None:
+def test_changes_of_a_process_are_its_state(rows: Any, plan: Plan) -> None:
     check(Process(SCHEMA, counting, COUNTED, {}), calls_of(rows, plan), 0, plan)
 
 
 @quick
 @given(ROWS, PLANS, st.integers(1, 4), st.integers(1, 12), st.integers(0, 8))
-def test_top(rows: Any, plan: Plan, n: int, every: int, lateness: int) -> None:
+def test_changes_of_a_top_are_its_state(rows: Any, plan: Plan, n: int, every: int, lateness: int) -> None:
     operator = Top(SCHEMA, n, "x DESC, s", every / 1e6, "ts", lateness / 1e6)
     check(operator, calls_of(rows, plan), 0, plan)
 
 
 @settings(quick, max_examples=60)
 @given(ROWS, PLANS, st.sampled_from([["k"], ["s", "k"]]), st.sampled_from([0, 3]))
-def test_universal(rows: Any, plan: Plan, keys: list[str], state_bytes: int) -> None:
+def test_changes_of_a_universal_box_are_its_state(
+    rows: Any, plan: Plan, keys: list[str], state_bytes: int
+) -> None:
     operator = Universal(SCHEMA, "box", 0, 1, keys=keys, state_bytes=state_bytes)
     check(operator, calls_of(rows, plan), len(keys), plan)
 

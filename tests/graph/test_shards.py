@@ -172,7 +172,7 @@ AGGREGATES = [
 
 @FIXED
 @given(STREAMS, KEYS, WINDOWS, st.none() | st.integers(1, 10), LAYOUTS)
-def test_windows(
+def test_shards_of_windows_give_what_one_box_gives(
     packets: list[Packet], keys: list[str], window: Window, early: int | None, layouts: Layouts
 ) -> None:
     early_seconds = None if early is None else early / 1e6
@@ -181,7 +181,9 @@ def test_windows(
 
 @FIXED
 @given(STREAMS, KEYS, st.none() | st.integers(1, 12), LAYOUTS)
-def test_running(packets: list[Packet], keys: list[str], expire: int | None, layouts: Layouts) -> None:
+def test_shards_of_running_aggregates_give_what_one_box_gives(
+    packets: list[Packet], keys: list[str], expire: int | None, layouts: Layouts
+) -> None:
     some = [text for text in AGGREGATES if "collect" not in text]
     expire_seconds = None if expire is None else expire / 1e6
     check(Running(SCHEMA, keys, some, expire_seconds, "ts"), packets, layouts)
@@ -195,7 +197,9 @@ def remember(row: dict[str, Any], memory: list[Any]) -> list[dict[str, Any]]:
 
 @FIXED
 @given(STREAMS, KEYS, st.none() | st.integers(1, 12), LAYOUTS)
-def test_process(packets: list[Packet], keys: list[str], expire: int | None, layouts: Layouts) -> None:
+def test_shards_of_a_process_give_what_one_box_gives(
+    packets: list[Packet], keys: list[str], expire: int | None, layouts: Layouts
+) -> None:
     out = pa.schema([("copy", pa.int64()), ("xs", pa.string())])
     expire_seconds = None if expire is None else expire / 1e6
     check(KeyedProcess(SCHEMA, keys, remember, out, [], expire_seconds, "ts"), packets, layouts)
@@ -203,7 +207,7 @@ def test_process(packets: list[Packet], keys: list[str], expire: int | None, lay
 
 @FIXED
 @given(STREAMS, KEYS, st.sampled_from([0.4, 1.0, 2.5]), st.sampled_from([0, 3]), LAYOUTS)
-def test_universal(
+def test_shards_of_a_universal_box_give_what_one_box_gives(
     packets: list[Packet], keys: list[str], selectivity: float, size: int, layouts: Layouts
 ) -> None:
     check(Universal(SCHEMA, "box", 0.0, selectivity, size, keys, 4), packets, layouts)
@@ -265,7 +269,9 @@ CALLS = st.builds(
 
 @FIXED
 @given(CALLS, st.integers(0, 8), st.none() | st.integers(0, 40), LAYOUTS)
-def test_join(calls: Calls, within: int, left_ends: int | None, layouts: Layouts) -> None:
+def test_shards_of_a_join_give_what_one_box_gives(
+    calls: Calls, within: int, left_ends: int | None, layouts: Layouts
+) -> None:
     operator = Join(LEFT, RIGHT, ["k"], ["key"], within / 1e6, ("ts", "time"))
     sharded, state = Sharded(pickle.loads(pickle.dumps(operator)), layouts), operator.open()
     for packets, idle in calls:

@@ -137,7 +137,9 @@ def _canonical(value: Any) -> Any:
 
 @quick
 @given(row_lists(), some_cuts, any_window, st.integers(1, 10))
-def test_early_results(rows: Any, at: Any, window: Window, early: int) -> None:
+def test_early_results_are_those_of_going_tuple_by_tuple(
+    rows: Any, at: Any, window: Window, early: int
+) -> None:
     check(rows, at, window, ["k"], SIMPLE, SIMPLE_FOLD, early)
 
 

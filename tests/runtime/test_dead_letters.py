@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
@@ -106,20 +106,25 @@ def run(engine: hg.Engine, pipeline: Pipeline, rows: list[Row] = ROWS) -> tuple[
     return out, dead, app.run(engine)
 
 
-@pytest.mark.parametrize("name", list(PIPELINES))
-def test_bad_rows_are_taken_out_and_the_others_go_on(engine: hg.Engine, name: str) -> None:
-    pipeline, reason = PIPELINES[name]
-    out, dead, report = run(engine, pipeline)
-    assert report.queries["q"].error is None
-    assert [row["a"] for row in out] == GOOD
-    assert [letter["serial"] for letter in dead] == list(BAD)
+def test_bad_rows_are_taken_out_and_the_others_go_on(engine: hg.Engine) -> None:
+    app, dead = hg.App("shop"), list[Row]()
+    out: dict[str, list[Row]] = {name: [] for name in PIPELINES}
+    app.dead_letter(hg.to_list(dead))
+    numbers = app.source("numbers", testing.from_rows(ROWS))
+    for name, (pipeline, _) in PIPELINES.items():
+        pipeline(numbers).to(name, hg.to_list(out[name]))
+    report = app.run(engine)
+    for name, (_, reason) in PIPELINES.items():
+        assert report.queries[name].error is None
+        assert [row["a"] for row in out[name]] == GOOD, name
+        own = [letter for letter in dead if letter["queries"] == name]
+        assert [letter["serial"] for letter in own] == list(BAD), name
+        assert all(reason in letter["reason"] for letter in own), name
     for letter in dead:
-        assert letter["queries"] == "q"
-        assert reason in letter["reason"]
         row = ROWS[letter["serial"]]
         assert json.loads(letter["row"]) == {**row, "ts": row["ts"].isoformat()}
-    assert report.queries["dead_letter"].tuples_out == 3
-    assert report.queries["dead_letter"].latency.count == 3
+    assert report.queries["dead_letter"].tuples_out == 3 * len(PIPELINES)
+    assert report.queries["dead_letter"].latency.count == 3 * len(PIPELINES)
 
 
 def test_the_reason_does_not_repeat_box_and_tuple() -> None:
@@ -266,7 +271,7 @@ def test_a_run_in_which_every_query_fails_raises_whatever_the_letters_did(engine
         app.run(engine)
 
 
-def test_mistakes() -> None:
+def test_mistakes_with_dead_letters_are_named() -> None:
     app = hg.App("shop")
     with pytest.raises(PipelineError, match="is not a sink"):
         app.dead_letter([])  # type: ignore[arg-type]
@@ -331,6 +336,7 @@ rows_of_numbers = st.lists(
 
 
 @pytest.mark.parametrize("name", list(OPERATORS))
+@settings(max_examples=40)  # for each operator
 @given(numbers=rows_of_numbers, cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_answers_do_not_depend_on_how_the_stream_was_cut(
     name: str, numbers: list[tuple[int, int, int]], cuts: list[int]
@@ -345,6 +351,7 @@ def test_answers_do_not_depend_on_how_the_stream_was_cut(
 
 
 @pytest.mark.parametrize("name", ["running", "expiring", "window", "session"])
+@settings(max_examples=40)
 @given(numbers=rows_of_numbers, cuts=st.lists(st.integers(0, 40), max_size=3))
 def test_buckets_say_what_the_whole_says(
     name: str, numbers: list[tuple[int, int, int]], cuts: list[int]

@@ -114,14 +114,14 @@ def test_nobody_sleeps_for_ever_nor_while_a_task_has_nobody(name: str, workers: 
     assert found.states > 50
 
 
-def test_three_workers() -> None:
+def test_of_three_workers_nobody_sleeps_for_ever() -> None:
     """The counts at work: of three, none sleeps while a task has nobody."""
     found = explore(parking(Bobox, 3, packets=(0, 2), calls=3))
     print(f"\nbobox, 3 workers: {found}")
 
 
 @pytest.mark.parametrize("name", ["bobox", "las"])
-def test_two_nodes(name: str) -> None:
+def test_on_two_nodes_nobody_sleeps_for_ever(name: str) -> None:
     """Whoever is responsible is woken: nothing is left to a node that sleeps."""
     found = explore(parking(lambda: _task_policy(name), 2, machine=TWO_NODES, packets=(0, 2), calls=3))
     print(f"\n{name}, 2 nodes: {found}")

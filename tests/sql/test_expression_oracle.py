@@ -186,7 +186,7 @@ def oracle(spark: Any) -> Oracle:
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_spark_agrees(oracle: Oracle, family: str) -> None:
+def test_types_values_and_bad_rows_are_sparks(oracle: Oracle, family: str) -> None:
     """Types, values and bad rows of every case are Spark's."""
     cases = CASES[family]
     problems = []

@@ -74,7 +74,7 @@ BATCH = pa.RecordBatch.from_pylist(
         ("date'2020-02-28' + 2", [dt.date(2020, 3, 1)] * 3),
     ],
 )
-def test_values(text: str, expected: list[object]) -> None:
+def test_small_cases_have_the_values_that_the_eye_sees(text: str, expected: list[object]) -> None:
     """Small cases that can be checked by eye."""
     assert compile_expression(text, SCHEMA).evaluate(BATCH).to_pylist() == expected
 
@@ -94,7 +94,7 @@ def test_values(text: str, expected: list[object]) -> None:
         ("substring(name, 2, 3)", "substring(name, 2, 3)"),
     ],
 )
-def test_names(text: str, name: str) -> None:
+def test_a_column_without_an_alias_is_named_as_spark_names_it(text: str, name: str) -> None:
     """A column without an alias is named as Spark names it."""
     assert compile_expression(text, SCHEMA).name == name
 
@@ -165,7 +165,7 @@ def test_a_parse_error_has_a_caret() -> None:
     assert str(caught.value).splitlines()[-1].strip() == "^"
 
 
-def test_ambiguous_columns() -> None:
+def test_columns_that_differ_only_in_case_are_ambiguous() -> None:
     """Names are looked up without regard to case, so two that differ only in case cannot be told apart."""
     schema = pa.schema([("a", pa.int32()), ("A", pa.int32())])
     with pytest.raises(ExpressionError, match="ambiguous"):
@@ -210,7 +210,7 @@ def test_a_failing_constant_is_bad_only_where_there_are_rows() -> None:
         expression.evaluate(BATCH)
 
 
-def test_projection() -> None:
+def test_a_star_is_every_column_and_no_name_comes_out_twice() -> None:
     """``*`` is every column, and a name that comes out twice is an error."""
     names = [e.name for e in compile_projection(["*", "price * 2 AS double_price"], SCHEMA)]
     assert names == [*SCHEMA.names, "double_price"]
@@ -218,7 +218,7 @@ def test_projection() -> None:
         compile_projection(["price", "amount AS price"], SCHEMA)
 
 
-def test_ordering() -> None:
+def test_nulls_come_first_ascending_and_last_descending_unless_told_otherwise() -> None:
     """Nulls come first when ascending and last when descending, unless it says otherwise."""
     keys = compile_ordering("amount DESC, user_id, price * 2 DESC NULLS FIRST, name ASC NULLS LAST", SCHEMA)
     assert [(e.name, d, n) for e, d, n in keys] == [
@@ -263,7 +263,7 @@ def test_ordering() -> None:
         ),
     ],
 )
-def test_aggregates(
+def test_an_aggregate_is_parsed_and_typed_as_spark_does(
     text: str, function: str, name: str, parameters: tuple[object, ...], type_: pa.DataType
 ) -> None:
     """An aggregate call is parsed and typed as Spark does."""
@@ -271,7 +271,7 @@ def test_aggregates(
     assert (made.function, made.name, made.parameters, made.type) == (function, name, parameters, type_)
 
 
-def test_aggregate_filter() -> None:
+def test_the_filter_of_an_aggregate_is_an_expression_of_its_own() -> None:
     """FILTER is an expression of its own."""
     made = compile_aggregate("sum(amount) FILTER (WHERE price > 1) AS s", SCHEMA)
     assert made.filter is not None
@@ -298,7 +298,7 @@ def test_aggregate_filter() -> None:
         ("sum(nothing)", ["nothing"]),
     ],
 )
-def test_aggregate_mistakes(text: str, words: list[str]) -> None:
+def test_mistakes_in_aggregates_are_named(text: str, words: list[str]) -> None:
     """What is not one aggregate call is refused with advice."""
     with pytest.raises(ExpressionError) as caught:
         compile_aggregate(text, SCHEMA)
@@ -306,7 +306,7 @@ def test_aggregate_mistakes(text: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-def test_pickling() -> None:
+def test_a_pickled_expression_gives_the_same() -> None:
     """Expressions and aggregates travel as text and schema."""
     expression = pickle.loads(pickle.dumps(compile_expression("amount * 2L AS x", SCHEMA)))
     assert (expression.name, expression.evaluate(BATCH).to_pylist()) == ("x", [4, 0, 2**32 - 2])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from apart import Apart, apart
+from headgate import testing
 from headgate.runtime.report import Report
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -19,29 +19,18 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 Rows = list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
-    """Derby keeps files where Spark runs, so this Spark runs elsewhere."""
-    with apart() as made:
-        folder = tmp_path_factory.mktemp("tables")
-        made(prepare, str(folder))
-        yield made
-
-
-def prepare(folder: str) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _folder_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In the Spark that all tests share; files of Derby and of the catalog are in a folder of their own."""
     from pyspark.sql import SparkSession
 
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    builder.getOrCreate()
+    folder = tmp_path_factory.mktemp("tables")
+    assert testing.run([{"a": 1}], lambda stream: stream, engine=hg.Spark()) == [{"a": 1}]
+    session = SparkSession.active()
+    session.sparkContext._jvm.System.setProperty("derby.system.home", str(folder))
+    session.sql(f"CREATE DATABASE room LOCATION '{folder / 'room'}'")
+    yield
+    session.sql("DROP DATABASE room CASCADE")
 
 
 def derby(name: str, table: str) -> dict[str, Any]:
@@ -73,8 +62,8 @@ def finite() -> tuple[Rows, Rows]:
     return rows, sums
 
 
-def test_the_rows_that_are_there_come_in_the_order_of_the_column(driver: Apart) -> None:
-    rows, sums = driver(finite)
+def test_the_rows_that_are_there_come_in_the_order_of_the_column() -> None:
+    rows, sums = finite()
     assert rows == named(0, 50)
     assert sums == [{"s": i} for i in range(50)]
 
@@ -110,8 +99,8 @@ def growing(checkpoint: str) -> Rows:
     return rows
 
 
-def test_a_table_is_followed_while_it_grows_and_across_runs(driver: Apart, tmp_path: Path) -> None:
-    assert driver(growing, str(tmp_path / "checkpoint")) == named(0, 30)[::2]
+def test_a_table_is_followed_while_it_grows_and_across_runs(tmp_path: Path) -> None:
+    assert growing(str(tmp_path / "checkpoint")) == named(0, 30)[::2]
 
 
 def timed() -> list[int]:
@@ -122,11 +111,11 @@ def timed() -> list[int]:
 
     session = SparkSession.active()
     rows = session.range(0, 1000, 1, 4).selectExpr("id", "timestamp_micros(id div 3 * 1000007) AS at")
-    rows.orderBy("id", ascending=False).write.saveAsTable("timed")
+    rows.orderBy("id", ascending=False).write.saveAsTable("room.timed")
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64())])
     found: Rows = []
     app = hg.App("tables")
-    source = app.source("timed", hg.from_table("timed", "at", schema=schema, follow=False))
+    source = app.source("timed", hg.from_table("room.timed", "at", schema=schema, follow=False))
     source.select("id").to("rows", hg.to_list(found))
     size, tables.EXTENT = tables.EXTENT, 100
     try:
@@ -136,8 +125,8 @@ def timed() -> list[int]:
     return [row["id"] for row in found]
 
 
-def test_a_backlog_comes_in_pieces_and_in_order(driver: Apart) -> None:
-    assert driver(timed) == list(range(1000))
+def test_a_backlog_comes_in_pieces_and_in_order() -> None:
+    assert timed() == list(range(1000))
 
 
 def out_of_order() -> str:
@@ -167,8 +156,8 @@ def out_of_order() -> str:
     return ""
 
 
-def test_a_column_that_does_not_grow_is_noticed(driver: Apart) -> None:
-    error = driver(out_of_order)
+def test_a_column_that_does_not_grow_is_noticed() -> None:
+    error = out_of_order()
     assert "Source 'orders': jdbc table 'orders' had 7 rows in a range of 'id'" in error
     assert "and has 8 now" in error
 
@@ -184,12 +173,12 @@ def missing(where: Any) -> tuple[str, int]:
     return str(report.queries["rows"].error), len(beside)
 
 
-def test_a_table_that_is_not_there_stops_its_query_alone(driver: Apart) -> None:
-    error, beside = driver(missing, "nobody.knows")
+def test_a_table_that_is_not_there_stops_its_query_alone() -> None:
+    error, beside = missing("nobody.knows")
     assert error.startswith("Source 'orders': table 'nobody.knows' cannot be read: ")
     assert "NOT_FOUND" in error
     assert beside == 3
-    error, beside = driver(missing, derby("empty", "missing"))
+    error, beside = missing(derby("empty", "missing"))
     assert error.startswith("Source 'orders': jdbc table 'missing' cannot be read: ")
     assert "does not exist" in error
     assert beside == 3
@@ -200,7 +189,7 @@ def appended(folder: str) -> list[Rows]:
 
     session = SparkSession.active()
     wheres: list[Any] = [
-        "results",
+        "room.results",
         {"format": "parquet", "options": {"path": f"{folder}/results"}},
         derby("results", "results"),
     ]
@@ -212,31 +201,31 @@ def appended(folder: str) -> list[Rows]:
     for _ in range(2):
         report = app.run(hg.Spark())
         assert [q.error for q in report.queries.values()] == [None] * 3
-    frames = [session.table("results")]
+    frames = [session.table("room.results")]
     frames += [session.read.format(w["format"]).options(**w["options"]).load() for w in wheres[1:]]
     return [[row.asDict() for row in frame.orderBy("id").collect()] for frame in frames]
 
 
-def test_results_are_appended_to_the_catalog_to_files_and_over_jdbc(driver: Apart, tmp_path: Path) -> None:
+def test_results_are_appended_to_the_catalog_to_files_and_over_jdbc(tmp_path: Path) -> None:
     wanted = [{**row, "double": 2 * row["id"]} for row in named(0, 20) for _ in range(2)]
-    assert driver(appended, str(tmp_path)) == [wanted] * 3
+    assert appended(str(tmp_path)) == [wanted] * 3
 
 
 def refused() -> tuple[str, Rows]:
     """A table whose columns are others refuses the results; the query beside goes on."""
     from pyspark.sql import SparkSession
 
-    SparkSession.active().sql("CREATE TABLE other (something ARRAY<INT>) USING parquet")
+    SparkSession.active().sql("CREATE TABLE room.other (something ARRAY<INT>) USING parquet")
     app = hg.App("tables")
     source = app.source("in", hg.from_batches([pa.RecordBatch.from_pylist(named(0, 3), schema=SCHEMA)]))
     rows: Rows = []
-    source.filter("id > 0").to("refused", hg.to_table("other"))
+    source.filter("id > 0").to("refused", hg.to_table("room.other"))
     source.to("rows", hg.to_list(rows))
     report = app.run(hg.Spark(retries=0))
     return str(report.queries["refused"].error), rows
 
 
-def test_a_table_that_refuses_the_results_stops_its_query_alone(driver: Apart) -> None:
-    error, rows = driver(refused)
-    assert error.startswith("Query 'refused': its results cannot be written to table 'other': ")
+def test_a_table_that_refuses_the_results_stops_its_query_alone() -> None:
+    error, rows = refused()
+    assert error.startswith("Query 'refused': its results cannot be written to table 'room.other': ")
     assert rows == named(0, 3)

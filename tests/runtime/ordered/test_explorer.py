@@ -420,7 +420,7 @@ def every_execution(setup: Setup) -> tuple[int, set[tuple[Any, ...]]]:
 
 
 @given(programs(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_exploring_every_state_once_finds_what_trying_every_execution_finds(
     programs: list[str], same: bool
 ) -> None:

@@ -82,7 +82,7 @@ def event_of(catalog: Catalog, kind: str, place: int, now: float, age: float) ->
     return Changed(now, place, QueueState(0), removed=True) if kind == "remove" and age < 0.2 else None
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(networks(), STEPS, st.integers(1, 6), st.integers(1, 6))
 def test_the_choice_is_the_best_by_looking_at_every_box_at_every_decision(
     network: tuple[list[BoxEntry], dict[str, hg.QoS]],
@@ -129,7 +129,7 @@ def ask(brain: Brain, now: float, decision: int, called: list[int]) -> bool:
     return True
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(graphs(), seconds(640)), min_size=2, max_size=5),
     st.lists(seconds(64), max_size=40),

@@ -254,7 +254,7 @@ def test_a_run_on_threads_may_change_its_packets(ends: Callable[[Callable[[], An
         assert out == expected
 
 
-def test_auto_on_threads(ends: Callable[[Callable[[], Any]], Any]) -> None:
+def test_auto_on_threads_wraps_the_policy_and_loses_no_row(ends: Callable[[Callable[[], Any]], Any]) -> None:
     out: list[Any] = []
     report = ends(lambda: numbers(100_000, out).run(hg.Threads(workers=2, packet_rows="auto")))
     assert report.policy == "packets(lp)"
