@@ -31,7 +31,7 @@ test: lint java ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
 test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
-	$(RUN) -m pytest tests/spark -m faults -s
+	$(RUN) -m pytest -m faults -s
 
 lint: setup ## ruff and mypy (strict)
 	$(RUN) -m ruff check

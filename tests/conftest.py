@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
 import headgate as hg
-import machine
+import pretended_machine
 from headgate.cli import display
 from headgate.cli.main import cli
 from waiting import PATIENCE
@@ -29,7 +30,7 @@ os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 
 os.environ.setdefault("HEADGATE_KAFKA_FALLBACK", "4.2.0,4.0.0")
 """A mirror may not have the connector of this Spark; the tests then run with what is known to do for them."""
-machine.pretend()
+pretended_machine.pretend()
 
 settings.register_profile(
     "headgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -94,6 +95,21 @@ def engine(request: pytest.FixtureRequest) -> hg.Engine:
     run = made.run
     made.run = lambda *given, **options: _ends(lambda: run(*given, **options))  # type: ignore[method-assign]
     return made
+
+
+@pytest.fixture(autouse=True)
+def _no_second_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A Spark in each process of tests costs more than all tests that need one: only one group starts it."""
+    before = _spark_runs()
+    yield
+    if _spark_runs() and not before:
+        groups = [mark.args[0] for mark in request.node.iter_markers("xdist_group")]
+        assert groups, "It has started Spark: mark it with pytest.mark.xdist_group('spark')."
+
+
+def _spark_runs() -> bool:
+    core = sys.modules.get("pyspark.core.context")
+    return core is not None and core.SparkContext._active_spark_context is not None
 
 
 @pytest.fixture

@@ -137,6 +137,14 @@ def test_engines_mirror_each_others_file_names() -> None:
     assert files["threads"] | MODEL == files["simulated"] | REAL
 
 
+def test_folders_of_tests_mirror_the_package() -> None:
+    tests, beside = Path(__file__).parent, {"benchmarks", "examples"}
+    for file in tests.rglob("test_*.py"):
+        folder = file.parent.relative_to(tests)
+        place = ROOT.parents[1] if folder.parts and folder.parts[0] in beside else ROOT
+        assert (place / folder).is_dir(), f"{file.relative_to(tests)} is in a folder that mirrors none"
+
+
 def test_only_the_spark_engine_knows_spark() -> None:
     for module, roots in FOREIGN.items():
         if "pyspark" in roots:

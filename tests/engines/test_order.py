@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from serial import serial
 
 import headgate as hg
 from headgate import testing
@@ -26,6 +25,7 @@ from headgate.graph import turns
 from headgate.scheduling.interface import Call, Plan, Policy
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
+from serial import serial
 
 SCHEMA = pa.schema(
     [
@@ -328,7 +328,7 @@ UNSHRUNK = [Phase.explicit, Phase.generate]
 """A recipe is readable as it is drawn; shrinking one takes minutes: add ``Phase.shrink`` when you need it."""
 
 
-@settings(max_examples=120, phases=UNSHRUNK)
+@settings(max_examples=80, phases=UNSHRUNK)
 @given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """Random networks, data, costs, workers, packets and policies, in virtual time."""

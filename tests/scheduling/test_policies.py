@@ -9,11 +9,12 @@ import sys
 import pytest
 
 import headgate as hg
+from brain import TinyEngine
 from headgate import testing
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
-from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started, Timer
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.events import Changed, Event, Idle, QueueState, Spawned, Started, Timer
 from headgate.scheduling.interface import ANYONE, Call, Policy, Run, SetTimer, Wake
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
 from headgate.testing import play
@@ -119,63 +120,24 @@ def test_nobody_is_woken_without_need() -> None:
 @pytest.mark.parametrize("name", policies.names())
 @pytest.mark.parametrize("seed", range(5))
 def test_no_worker_sleeps_while_a_box_could_run(name: str, seed: int) -> None:
-    """An engine made of a few lines: random arrivals and ends of calls; everything is worked off."""
+    """Random arrivals and ends of calls; everything is worked off."""
     draw = random.Random(seed)
     policy, count = policies.get(name), 4
     entries = [BoxEntry(f"b{i}", draw.randint(1, 2), (), (), ("q",)) for i in range(count)]
-    catalog = Catalog(entries)
-    workers = policy.workers(count, 2)
-    queues = [0] * count
+    engine = TinyEngine(policy, entries, policy.workers(count, 2), seed=seed)
     to_come = [draw.randrange(1, 6) for _ in range(count)]
-    asking, working, parked = list(range(workers)), [], []
-    policy.start(catalog, workers, seed)
-
-    def tell(event: Event) -> None:
-        catalog.apply(event)
-        for decision in policy.handle(event):
-            if isinstance(decision, Wake):
-                for worker in decision.workers:
-                    asking.append(parked.pop() if worker == ANYONE and parked else worker)
-            else:
-                assert isinstance(decision, Run)
-                parked.remove(decision.worker)
-                assert begin(decision), "a plan for an idle worker begins with a box that can run"
-
-    def begin(run: Run) -> bool:
-        for call in run.plan:
-            if catalog.can_run(call.box):
-                taken = max(1, call.train.size(catalog.boxes[call.box]))
-                queues[call.box] -= taken
-                working.append((run.worker, call.box, taken))
-                tell(Started(0.0, run.worker, call.box, taken, QueueState(queues[call.box])))
-                return True
-        return False
-
-    for _ in range(500):
-        choices = [
-            *(["come"] if any(to_come) else []),
-            *(["ask"] if asking else []),
-            *(["end"] if working else []),
-        ]
-        if not choices:
-            break
-        kind = draw.choice(choices)
+    while any(to_come) or engine.awake or engine.working:
+        kinds = [*(["come"] if any(to_come) else []), *(["ask"] if engine.awake else [])]
+        kind = draw.choice([*kinds, *(["end"] if engine.working else [])])
         if kind == "come":
             box = draw.choice([b for b in range(count) if to_come[b]])
             to_come[box] -= 1
-            queues[box] += 1
-            tell(Spawned(0.0, box, QueueState(queues[box])))
+            engine.arrive(box)
         elif kind == "ask":
-            worker = asking.pop(draw.randrange(len(asking)))
-            if worker != ANYONE:  # whose task somebody who is awake will find
-                parked.append(worker)
-                tell(Idle(0.0, worker))
+            engine.ask(draw.choice(list(engine.awake)))
         else:
-            worker, box, taken = working.pop(draw.randrange(len(working)))
-            tell(Finished(0.0, worker, box, taken, 0, 0.1, 0.0))
-            asking.append(worker)
-    assert queues == [0] * count
-    assert not any(to_come)
+            engine.finish(draw.choice(list(engine.working)))
+    assert engine.queued == [0] * count
 
 
 @pytest.mark.parametrize("name", policies.names())

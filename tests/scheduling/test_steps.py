@@ -7,18 +7,18 @@ seconds of its boxes, nothing interrupts it, and a query is in one step at a tim
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
 
 import headgate as hg
+from brain import Brain
 from headgate.scheduling import policies
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
-from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.events import Changed, Event, Finished, Idle, QueueState, Spawned, Started
-from headgate.scheduling.interface import Decision, Run
+from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.events import Changed, Finished, Idle, QueueState, Spawned, Started
+from headgate.scheduling.interface import Run
 
 TIGHT = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
 LOOSE = hg.QoS([(0, 1), (5, 1), (20, 0)])
@@ -51,15 +51,13 @@ class Steps:
         self.rate = self.load * self.workers / (self.queries * COST)
         self.goals = {f"q{n}": LOOSE if n % 3 else TIGHT for n in range(self.queries)}
         entries = [BoxEntry(f"b{n}", 1, (), (), (f"q{n}",), fed_by=(0,)) for n in range(self.queries)]
-        self.catalog = Catalog(entries, self.goals)
+        self.brain = Brain(policies.get(self.policy), entries, self.workers, goals=self.goals)
+        self.catalog = self.brain.catalog
         self.catalog.plan_limit = LONGEST
-        self.chosen = policies.get(self.policy)
         self.taken = [0] * self.queries
         self.worth = dict.fromkeys(range(self.queries), 0.0)
         self.answered = dict.fromkeys(range(self.queries), 0)
         self.trains = {n: [] for n in range(self.queries)}
-        self.plans: dict[int, Run] = {}
-        self._carry_out(self.chosen.start(self.catalog, self.workers))
         happens: list[tuple[float, int, int, list[tuple[int, int, int]]]] = [
             (0.01 * worker, worker, worker, []) for worker in range(self.workers)
         ]
@@ -69,11 +67,10 @@ class Steps:
             for box, low, high in done:
                 self._delivered(box, low, high, now)
                 rows = high - low
-                self._tell(Finished(now, worker, box, rows, rows, rows * COST, 0.0))
+                self.brain.tell(Finished(now, worker, box, rows, rows, rows * COST, 0.0))
             self._refresh(now)
-            self.plans.pop(worker, None)
-            self._tell(Idle(now, worker, self.overhead if done else 0.0))
-            step = self._begin(worker, now)
+            decided = self.brain.tell(Idle(now, worker, self.overhead if done else 0.0))
+            step = self._begin(worker, now, [run for run in decided if isinstance(run, Run)])
             number += 1
             busy = self.overhead + COST * sum(high - low for _, low, high in step) if step else BURST
             heapq.heappush(happens, (now + busy, number, worker, step))
@@ -88,12 +85,12 @@ class Steps:
             queue = QueueState(high - low, oldest=low / self.rate, mean=(low + high) / 2 / self.rate)
             before = self.catalog.boxes[box].queue.tuples
             if queue.tuples != before:
-                self._tell(Changed(now, box, queue) if before else Spawned(now, box, queue))
+                self.brain.tell(Changed(now, box, queue) if before else Spawned(now, box, queue))
 
-    def _begin(self, worker: int, now: float) -> list[tuple[int, int, int]]:
-        run = self.plans.pop(worker, None)
-        if run is None:
+    def _begin(self, worker: int, now: float, runs: list[Run]) -> list[tuple[int, int, int]]:
+        if not runs:
             return []
+        [run] = runs
         rows = {call.box: call.train.size(self.catalog.boxes[call.box]) for call in run.plan}
         share = min(1.0, LONGEST / (COST * sum(rows.values())))
         step = []
@@ -103,7 +100,7 @@ class Steps:
             step.append((box, low, high))
             self.trains[box].append(high - low)
             left = QueueState(self._arrived(now) - high, oldest=high / self.rate, mean=high / self.rate)
-            self._tell(Started(now, worker, box, high - low, left))
+            self.brain.tell(Started(now, worker, box, high - low, left))
         self.sizes.append([box for box, _, _ in step])
         return step
 
@@ -111,15 +108,6 @@ class Steps:
         goal = self.goals[f"q{box}"]
         self.answered[box] += high - low
         self.worth[box] += sum(goal.utility(now - tuple_ / self.rate) for tuple_ in range(low, high))
-
-    def _tell(self, event: Event) -> None:
-        self.catalog.apply(event)
-        self._carry_out(self.chosen.handle(event))
-
-    def _carry_out(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Run):
-                self.plans[decision.worker] = decision
 
     def utility(self, tight: bool) -> float:
         """Mean over the queries; what arrived and was not answered by the end is worth nothing."""
@@ -169,53 +157,51 @@ def test_no_query_waits_longer_than_the_bound(load: float, workers: int) -> None
         assert max(later - turn for turn, later in pairwise(turns)) <= bound
 
 
-def pairs() -> Catalog:
+def pairs() -> Brain:
     """Two queries of two boxes each, the first of which two workers may run at a time; all have tuples."""
     boxes = []
     for query in range(2):
         first = 2 * query
         boxes.append(BoxEntry(f"first-{query}", 2, (), (first + 1,), (f"q{query}",), fed_by=(0,)))
         boxes.append(BoxEntry(f"second-{query}", 1, (first,), (), (f"q{query}",)))
-    catalog = Catalog(boxes, {"q0": TIGHT, "q1": LOOSE})
-    catalog.plan_overhead = OVERHEAD
+    brain = Brain(policies.get("qos"), boxes, 2, goals={"q0": TIGHT, "q1": LOOSE})
+    brain.catalog.plan_overhead = OVERHEAD
     for box in range(4):
-        catalog.apply(Spawned(0.0, box, QueueState(10, mean=0.0)))
-    return catalog
+        brain.queue(box, 10)
+    return brain
 
 
-def asked(catalog: Catalog, times: int = 1) -> list[set[int]]:
+def asked(brain: Brain, times: int = 1) -> list[set[int]]:
     """The boxes of the steps that a worker is given, one after the other, if nothing else happens."""
-    policy = policies.get("qos")
-    policy.start(catalog, 2)
     found = []
     for _ in range(times):
-        decisions = policy.handle(Idle(1.0, 1))
+        decisions = brain.tell(Idle(1.0, 1, OVERHEAD))
         found.append({call.box for run in decisions if isinstance(run, Run) for call in run.plan})
     return found
 
 
 def test_a_query_that_a_step_is_at_waits_for_it() -> None:
     """Its first box could run beside that step, but then its results would wait for two commits."""
-    catalog = pairs()
-    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
-    assert asked(catalog) == [{2, 3}]
+    brain = pairs()
+    brain.tell(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    assert asked(brain) == [{2, 3}]
 
 
 def test_with_nothing_else_to_do_only_what_can_go_all_the_way_runs_beside_a_step() -> None:
-    catalog = pairs()
+    brain = pairs()
     for box in (2, 3):
-        catalog.apply(Changed(1.0, box, QueueState(0)))
-    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
-    assert asked(catalog) == [{0, 1}]
-    catalog.apply(Started(1.0, 0, 1, 5, QueueState(5, mean=0.5)))
-    assert asked(catalog) == [set()]
+        brain.tell(Changed(1.0, box, QueueState(0)))
+    brain.tell(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    assert asked(brain) == [{0, 1}]
+    brain.tell(Started(1.0, 0, 1, 5, QueueState(5, mean=0.5)))
+    assert asked(brain) == [set()]
 
 
 def test_fair_steps_take_queries_that_other_steps_are_at() -> None:
     """Else somebody whose box others keep busy could wait for ever."""
-    catalog = pairs()
-    catalog.apply(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
-    steps = asked(catalog, OLDEST_EVERY)
+    brain = pairs()
+    brain.tell(Started(1.0, 0, 0, 5, QueueState(5, mean=0.5)))
+    steps = asked(brain, OLDEST_EVERY)
     assert all(step == {2, 3} for step in steps[:-1])
     assert 0 in steps[-1]
 

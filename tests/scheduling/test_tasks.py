@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from brain import Brain, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brain import TinyEngine, entry
 from headgate.machine.topology import Cache, Node, Topology, flat
 from headgate.scheduling import policies
 from headgate.scheduling.bobox.policy import Bobox
@@ -70,7 +70,7 @@ def nets(draw: st.DrawFn) -> Net:
     )
 
 
-def check(table: Brain) -> None:
+def check(table: TinyEngine) -> None:
     """After every event."""
     policy, catalog = table.policy, table.catalog
     assert isinstance(policy, TaskPolicy)
@@ -121,7 +121,9 @@ def test_nothing_is_lost_whatever_happens(
     At the end all is worked off.
     """
     entries = net.entries()
-    table = Brain(policies.get(name), entries, workers, MACHINES[machine](workers), packet_rows=2, room=3)
+    table = TinyEngine(
+        policies.get(name), entries, workers, MACHINES[machine](workers), packet_rows=2, room=3
+    )
     sources = [place for place, box in enumerate(entries) if box.fed_by]
     for _ in range(data.draw(st.integers(5, 40))):
         choices: list[tuple[str, int]] = [("ask", worker) for worker in table.awake]
@@ -143,7 +145,7 @@ def test_nothing_is_lost_whatever_happens(
     assert not any(table.queued), "tuples wait, and everybody sleeps"
 
 
-def step(table: Brain, kind: str, at: int, makes: int) -> None:
+def step(table: TinyEngine, kind: str, at: int, makes: int) -> None:
     if kind == "ask":
         table.ask(at)
     elif kind == "end":
@@ -161,7 +163,7 @@ def step(table: Brain, kind: str, at: int, makes: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_worker_leaves_that_was_one_too_many_is_taken_by_another(name: str) -> None:
     """Its last call has ended, and what came for the box meanwhile is told only then."""
-    table = Brain(policies.get(name), [entry(fed_by=(0,))], 2)
+    table = TinyEngine(policies.get(name), [entry(fed_by=(0,))], 2)
     table.arrive(0)
     assert table.ask(1) == 0
     table.take_over(policies.get(name), 1, flat(1))
@@ -172,7 +174,7 @@ def test_what_a_worker_leaves_that_was_one_too_many_is_taken_by_another(name: st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_is_still_inside_a_call_of_the_policy_before_keeps_nobody_asleep(name: str) -> None:
-    table = Brain(policies.get(name), [entry(fed_by=(0,)), entry(fed_by=(0,))], 2)
+    table = TinyEngine(policies.get(name), [entry(fed_by=(0,)), entry(fed_by=(0,))], 2)
     table.arrive(0)
     assert table.ask(1) == 0
     table.take_over(policies.get(name), 2, flat(2))
@@ -187,7 +189,7 @@ def test_on_spark_a_plan_takes_along_what_its_results_reach_and_the_next_tasks()
     boxes = [entry(0, (), (1,)), entry(0, (0,)), entry(1), entry(2)]
     for place, box in enumerate(boxes):
         box.stated_cost = 0.1 * (place + 1)
-    table = Brain(Bobox(), boxes, 2)
+    table = TinyEngine(Bobox(), boxes, 2)
     table.catalog.plan_overhead = 0.5
     table.arrive(3, 2, 0)
     plan = plan_of(table)
@@ -196,7 +198,7 @@ def test_on_spark_a_plan_takes_along_what_its_results_reach_and_the_next_tasks()
     assert table.policy.waiting[1] is None, "it is already given"  # type: ignore[attr-defined]
 
 
-def plan_of(table: Brain) -> list[int]:
+def plan_of(table: TinyEngine) -> list[int]:
     [run] = table.policy.handle(Idle(0.0, 0))
     assert isinstance(run, Run)
     return [call.box for call in run.plan]

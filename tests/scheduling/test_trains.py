@@ -29,16 +29,16 @@ def test_a_share_of_the_queue() -> None:
     assert taken(Share(0.5))[:3] == [50, 25, 13]
 
 
-def test_a_count() -> None:
+def test_a_count_takes_so_many_tuples() -> None:
     assert taken(Count(40)) == [40, 40, 20]
 
 
-def test_an_expected_time() -> None:
+def test_a_time_takes_what_can_be_done_in_it() -> None:
     assert taken(Time(0.03)) == [30, 30, 30, 10]
     assert taken(Time(1e-6), tuples=3) == [1, 1, 1]
 
 
-def test_a_memory_footprint() -> None:
+def test_bytes_take_as_many_tuples_as_fit() -> None:
     """A tuple of one 64-bit number takes eight bytes."""
     assert taken(Bytes(8 * 60)) == [60, 40]
     assert taken(Bytes(1), tuples=2) == [1, 1]

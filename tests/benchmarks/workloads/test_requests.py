@@ -65,7 +65,7 @@ def test_requests_share_nothing_and_the_first_is_the_oldest() -> None:
         assert queries == (f"r{network.requests[place]}",)
 
 
-def test_mistakes() -> None:
+def test_mistakes_are_named_with_the_option() -> None:
     with pytest.raises(PipelineError, match=r"kind='pipelin'.*Did you mean 'pipeline'"):
         requests.network(kind="pipelin")
     with pytest.raises(PipelineError, match="rows=0"):

@@ -1,0 +1,139 @@
+"""The numbers that Aurora prints for the tree of its figure 4 (section 4.1.2), run in simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.runtime.report import Report
+from headgate.scheduling.events import Finished
+from headgate.testing import Recorder
+
+FIGURE_4 = {"b1": ("b2", "b6"), "b2": ("b4", "b3"), "b3": ("b5",), "b4": (), "b5": (), "b6": ()}
+P = 1.0
+O = 1 / 64  # noqa: E741 - the paper's name of a call's overhead
+
+
+def application(
+    tree: Mapping[str, Sequence[str]],
+    inputs: Sequence[str],
+    tuples: int = 1,
+    costs: Mapping[str, float] | None = None,
+    selectivities: Mapping[str, float] | None = None,
+) -> hg.App:
+    """Universal boxes, the first the root, each fed by those below it and by tuples of its own.
+
+    Results leave in the order of their serials, so the boxes' own tuples are numbered by ``inputs``: none
+    may have to wait for one that the paper's order brings later.
+    """
+    app = hg.App("figure 4")
+    batch = pa.record_batch({"n": pa.array(range(tuples), pa.int64())})
+    own = {box: app.source(f"at {box}", hg.from_batches([batch])) for box in inputs}
+
+    def grow(box: str) -> hg.Stream:
+        arriving = own[box]
+        for child in tree[box]:
+            arriving = arriving.union(grow(child))
+        cost, selectivity = (costs or {}).get(box, P), (selectivities or {}).get(box, 1.0)
+        return arriving.universal(cost=cost, selectivity=selectivity, name=box)
+
+    grow(next(iter(tree))).to("out", hg.to_list([]), qos=hg.QoS([(0, 1), (1, 0)]))
+    return app
+
+
+def run(app: hg.App, policy: str, overhead: float = 0.0) -> Report:
+    return app.run(hg.Simulated(workers=1, call_overhead=overhead), policy)
+
+
+def order(report: Report) -> str:
+    return " ".join(call.box for call in report.trace)
+
+
+NEAREST_FIRST = ("b1", "b2", "b6", "b4", "b3", "b5")
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls", "total", "mean"),
+    [
+        ("mc", "b4 b5 b3 b2 b6 b1", 15 * P + 6 * O, 12.5 * P + 6 * O),
+        ("ml", "b1 b2 b1 b6 b1 b4 b2 b1 b3 b2 b1 b5 b3 b2 b1", 15 * P + 15 * O, 43 / 6 * (P + O)),
+    ],
+)
+def test_order_total_and_mean_latency(policy: str, calls: str, total: float, mean: float) -> None:
+    report = run(application(FIGURE_4, NEAREST_FIRST), policy, O)
+    assert order(report) == calls
+    assert report.seconds == pytest.approx(total)
+    assert report.queries["out"].tuples_out == 6
+    assert report.queries["out"].latency.mean == pytest.approx(mean)
+
+
+COSTS = {"b1": 2.0, "b2": 2.0, "b3": 1.0, "b4": 2.0, "b5": 3.0, "b6": 1.0}
+SELECTIVITIES = {"b1": 0.9, "b2": 0.4, "b3": 0.5, "b4": 1.0, "b5": 0.4, "b6": 0.6}
+B4_LAST = ("b3", "b6", "b2", "b5", "b1", "b4")
+NUMBERED = {"mm": B4_LAST, "mc": B4_LAST, "ml": NEAREST_FIRST}
+
+
+def memory(policy: str, tuples: int) -> tuple[str, float, float]:
+    """The order of calls, and the tuples in memory: after each call on average, and over time."""
+    recorder = Recorder(policy)
+    app = application(FIGURE_4, NUMBERED[policy], tuples, COSTS, SELECTIVITIES)
+    report = app.run(hg.Simulated(workers=1), recorder)
+    held, after, over_time, last = len(FIGURE_4) * tuples, [], 0.0, 0.0
+    for event, _ in recorder.log:
+        if isinstance(event, Finished):
+            over_time += held * (event.time - last)
+            last = event.time
+            held += event.tuples_out - event.tuples_in
+            after.append(held)
+    assert held == report.queries["out"].tuples_out
+    return order(report), sum(after) / len(after), over_time / last
+
+
+def test_min_memory_takes_the_paper_s_order_and_least_memory() -> None:
+    """Results count as memory, as they do in the paper's rate for b1, which frees a tenth of what it takes.
+
+    So counted, ten tuples per queue give 36.5 (MM), 40.9 (MC) and 39.6 (ML) after calls; the paper has about
+    36, 39 and 40.  Over time they give 39.6, 44.5 and 46.1.
+    """
+    found = {policy: memory(policy, 1000) for policy in NUMBERED}
+    assert found["mm"][0] == "b3 b6 b2 b5 b3 b2 b1 b4 b2 b1"
+    assert found["mc"][0] == "b4 b5 b3 b2 b6 b1"
+    for count in (1, 2):
+        assert min(found, key=lambda policy: found[policy][count]) == "mm"
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[str, float]]:
+    count = draw(st.integers(1, 8))
+    tree: dict[str, list[str]] = {f"b{place}": [] for place in range(count)}
+    for place in range(1, count):
+        tree[f"b{draw(st.integers(0, place - 1))}"].append(f"b{place}")
+    costs = draw(st.lists(st.sampled_from([0.25, 0.5, 1.0, 3.0]), min_size=count, max_size=count))
+    return tree, dict(zip(tree, costs, strict=True))
+
+
+@settings(max_examples=20)  # each is a simulation of every policy
+@given(trees(), st.integers(1, 3), st.sampled_from([0.0, 0.125, 2.0]), st.randoms(use_true_random=False))
+def test_on_random_trees_nobody_takes_less_time_than_mc_and_ml_has_no_higher_mean_latency(
+    drawn: tuple[dict[str, list[str]], dict[str, float]], tuples: int, overhead: float, random: object
+) -> None:
+    """ML's mean latency is at most MC's where calls cost nothing; MC's total is at most everybody's."""
+    tree, costs = drawn
+    inputs = list(tree)
+    random.shuffle(inputs)  # type: ignore[attr-defined]
+
+    def measured(policy: str) -> tuple[float, float]:
+        report = run(application(tree, inputs, tuples, costs), policy, overhead)
+        return report.seconds, report.queries["out"].latency.mean
+
+    total, mean = measured("mc")
+    for policy in hg.policies.names():
+        if policy != "thread_per_box":  # the operating system's switches are not calls
+            assert total <= measured(policy)[0] + 1e-9, policy
+    if not overhead:
+        assert measured("ml")[1] <= mean + 1e-9
