@@ -13,66 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas._libs.hashtable import Int64HashTable
 
 from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
+from headgate.graph.numbering import Numbering, grown
 
 _SMALL = 1024
 _encode = pc.get_function("dictionary_encode").call
-
-
-def grown(array: npt.NDArray[Any], size: int, fill: Any = 0) -> npt.NDArray[Any]:
-    """``array`` with room for ``size`` elements, at least doubled if it has to move."""
-    if len(array) >= size:
-        return array
-    larger = np.full(max(size, 2 * len(array), 64), fill, dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
-class Numbering:
-    """Distinct 64-bit integers, numbered from 0 in the order in which they first came."""
-
-    __slots__ = ("_table", "count", "values")
-
-    def __init__(self) -> None:
-        self._table = Int64HashTable(_SMALL)
-        self.values: Ints = np.empty(_SMALL, dtype=np.int64)
-        self.count = 0
-
-    @staticmethod
-    def of(values: Ints) -> Numbering:
-        """Of distinct values, in this order."""
-        made = Numbering()
-        made._table = Int64HashTable(max(len(values), _SMALL))
-        made._add(np.ascontiguousarray(values))
-        return made
-
-    def _add(self, fresh: Ints) -> None:
-        start, self.count = self.count, self.count + len(fresh)
-        self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
-        self.values = grown(self.values, self.count)
-        self.values[start : self.count] = fresh
-
-    def number(self, values: Ints) -> Ints:
-        """The number of every value; those not seen before get new ones."""
-        values = np.ascontiguousarray(values)
-        numbers: Ints = self._table.lookup(values)
-        unknown = (numbers < 0).nonzero()[0]
-        if len(unknown):
-            # A table of its own finds the distinct new values: the persistent one only looks up and adds.
-            missing = values[unknown]
-            fresh, places = Int64HashTable(len(missing)).factorize(missing)
-            numbers[unknown] = places + self.count
-            self._add(fresh)
-        return numbers
-
-    def find(self, values: Ints) -> Ints:
-        """The number of every value, -1 if it was never seen."""
-        return self._table.lookup(np.ascontiguousarray(values))  # type: ignore[no-any-return]
 
 
 class _Narrow:
@@ -175,11 +123,11 @@ def moved(numbers: Ints, places: Ints) -> Ints:
 
 def _without_null(codes: Ints, count: int) -> Ints:
     """The different codes of values, in order."""
-    kept = distinct(codes, count)
+    kept = sorted_distinct(codes, count)
     return kept[1:] if len(kept) and not kept[0] else kept
 
 
-def distinct(numbers: Ints, count: int) -> Ints:
+def sorted_distinct(numbers: Ints, count: int) -> Ints:
     """The different ones of numbers below ``count``, in order."""
     there = np.zeros(count, dtype=np.bool_)
     there[numbers] = True
@@ -238,7 +186,9 @@ class KeyIndex:
             return places[slots]
         paired = index._pairs[level - 1].values[slots]
         before, codes = paired >> 32, paired & 0xFFFF_FFFF
-        known = distinct(before, index._pairs[level - 2].count if level > 1 else index._columns[0].count)
+        known = sorted_distinct(
+            before, index._pairs[level - 2].count if level > 1 else index._columns[0].count
+        )
         there = moved(known, self._take(index, level - 1, known))
         self._columns[level], places = index._columns[level].retain(codes)
         self._pairs[level - 1] = Numbering.of((there[before] << 32) | places[codes])

@@ -10,7 +10,8 @@ works row by row (``slow`` is then true).
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -44,6 +45,11 @@ class State:
     """Rows that came after their window had closed."""
     nbytes: int = 0
     """Bytes that a call touches, where they are known: a simulation with a memory model charges for them."""
+    ended: Mapping[int, int] = MappingProxyType({})
+    """Inputs whose sources have ended, and the serial from which on they do not hold time back.  An engine
+    sets it before a call, if the operator ``holds_time``."""
+    idle: Collection[int] = frozenset()
+    """Inputs that do not hold time back now, after their last row in the call; set like ``ended``."""
 
     def snapshot(self) -> pa.Table:
         raise NotImplementedError
@@ -81,8 +87,7 @@ class Operator:
     times_by_input: tuple[str | None, ...] = ()
     """For each input the column by which event time moves a keyed operator; None if it looks at none."""
     holds_time: ClassVar[bool] = False
-    """Its state has ``ended`` and ``idle``: inputs whose sources have ended or are idle, which do not hold
-    the time of a join back.  An engine sets them before a call."""
+    """It looks at its state's ``ended`` and ``idle``: a join's time is held back by its slower input."""
     ties_by_output: tuple[tuple[str, ...], ...] = ()
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""

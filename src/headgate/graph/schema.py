@@ -42,6 +42,9 @@ _PLAIN = {
 }
 
 
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+
+
 def normalise(schema: Any) -> pa.Schema:
     """``schema`` with the types that Spark would give it, every field nullable, no metadata.
 
@@ -81,7 +84,7 @@ def normal_type(type_: pa.DataType, column: str) -> pa.DataType:
         return pa.map_(normal_type(type_.key_type, column), normal_type(type_.item_type, column))
     if pt.is_struct(type_):
         return pa.struct([pa.field(f.name, normal_type(f.type, f"{column}.{f.name}")) for f in type_.fields])
-    if hasattr(type_, "value_type"):
+    if any(is_kind(type_) for is_kind in _LISTS):
         return pa.list_(normal_type(type_.value_type, column))
     raise PipelineError(
         f"Column '{column}' has type {type_}, which Headgate does not support; "

@@ -11,16 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pandas._libs.hashtable import Int64HashTable
 
 from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
-from headgate.graph.keys import grown
-
-
-def distinct(groups: Ints) -> tuple[Ints, Ints]:
-    """The distinct groups in the order in which they come, and the place of each row's group in them."""
-    fresh, places = Int64HashTable(len(groups)).factorize(np.ascontiguousarray(groups))
-    return fresh, places
+from headgate.graph.numbering import grown
 
 
 def firsts(places: Ints, count: int) -> Ints:

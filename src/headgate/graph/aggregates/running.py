@@ -17,7 +17,7 @@ from headgate.graph.aggregates import Input
 from headgate.graph.aggregates.base import Cells
 from headgate.graph.aggregates.scans import Segments, running_sums
 from headgate.graph.columns import Ints, Mask, invalid
-from headgate.graph.keys import grown
+from headgate.graph.numbering import grown
 from headgate.sql import Aggregate
 
 Change = Callable[[], None]

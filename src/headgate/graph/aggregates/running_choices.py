@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.graph.aggregates.base import Cells, distinct, firsts
+from headgate.graph.aggregates.base import Cells, firsts
 from headgate.graph.aggregates.choices import from_sortable
 from headgate.graph.aggregates.running import Change, Rows, Running
 from headgate.graph.aggregates.scans import Segments, running, running_sums
 from headgate.graph.columns import Ints, sortable
 from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import distinct
 from headgate.sql import Aggregate
 
 

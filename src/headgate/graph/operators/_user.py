@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def set_apart(
 
 def function_name(fn: Callable[..., Any]) -> str:
     """What the user calls ``fn``."""
-    while hasattr(fn, "func"):
+    while isinstance(fn, partial):
         fn = fn.func
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)

@@ -41,10 +41,6 @@ class JoinState(State):
         self.counts = [0, 0]
         self.maxima = [NEVER, NEVER]
         self.clock = NEVER
-        self.idle: set[int] = set()
-        """Inputs that do not hold time back now, after their last row in the call; the engine sets it."""
-        self.ended: dict[int, int] = {}
-        """Inputs that have ended, and the serial from which on they do not hold time back."""
         self._untold: tuple[list[Run], list[Run]] | None = None
         """Rows of both inputs since changes were last asked for; None: nobody asks."""
 

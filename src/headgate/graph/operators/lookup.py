@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.errors import OperatorError, PipelineError, TypeMismatch
 from headgate.graph.columns import Ints, check_key, integers, invalid, is_narrow
 from headgate.graph.durations import parse_duration
-from headgate.graph.keys import Numbering
+from headgate.graph.numbering import Numbering
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.graph.schema import normalise, normalise_batch, require_columns

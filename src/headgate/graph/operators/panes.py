@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.aggregates import Accumulators
-from headgate.graph.aggregates.base import distinct
 from headgate.graph.columns import Ints, Mask
-from headgate.graph.keys import Numbering, grown
+from headgate.graph.numbering import Numbering, factorized, grown
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.windows import Window
 
@@ -173,7 +172,7 @@ class Panes:
         numbers, ranks = np.unique(windows, return_inverse=True) if _far(windows) else (None, windows)
         lowest = int(ranks.min()) if len(ranks) else 0
         span = int(ranks.max()) - lowest + 1 if len(ranks) else 1
-        pairs, places = distinct(self.slots(members) * span + (ranks - lowest))
+        pairs, places = factorized(self.slots(members) * span + (ranks - lowest))
         windows = pairs % span + lowest
         starts = (windows if numbers is None else numbers[windows]) * self.every
         return Closed(pairs // span, starts, starts + self.size, members, places, dropped)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from headgate.errors import OperatorError, PipelineError
 from headgate.graph.columns import Ints, check_key
 from headgate.graph.durations import parse_duration
-from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import (
     Row,

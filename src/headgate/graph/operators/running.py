@@ -13,7 +13,8 @@ from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
 from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
 from headgate.graph.durations import parse_duration
-from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, refuse_far_times
 from headgate.graph.operators.calendar import Calendar

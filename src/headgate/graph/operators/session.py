@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.aggregates.base import distinct
 from headgate.graph.columns import Ints, Mask, lexical_order
-from headgate.graph.keys import grown
+from headgate.graph.numbering import distinct, grown
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.panes import Assignment, Closed
 from headgate.graph.operators.session_runs import Opened, Runs, sorted_runs

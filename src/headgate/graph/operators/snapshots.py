@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.graph.columns import Ints
-from headgate.graph.keys import grown
+from headgate.graph.numbering import grown
 
 _TIME, _SEEN, _LATE = b"headgate.time", b"headgate.seen", b"headgate.late"
 _WHOLE = b"headgate.whole"

@@ -26,7 +26,6 @@ class TopState(State):
 
     def __init__(self, operator: Top) -> None:
         self._operator = operator
-        self.late = 0
         self.seen = 0
         self.clock = Clock(operator.lateness)
         self.chosen = empty_batch(operator.candidates)
