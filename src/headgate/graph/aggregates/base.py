@@ -77,8 +77,8 @@ def _objects(values: pa.Array) -> npt.NDArray[Any]:
     return objects
 
 
-class Accumulator:
-    """State of one aggregate function.
+class Stored:
+    """What an aggregate function remembers of every group, or of every key's slot.
 
     ``fields`` names the arrays that hold it, with the value a new group starts from; ``cells`` those that
     hold values of the argument's own type.  A function that needs more overrides what handles them.
@@ -86,12 +86,7 @@ class Accumulator:
 
     fields: dict[str, tuple[Any, Any]] = {}  # noqa: RUF012
 
-    def __init__(
-        self, argument: pa.DataType | None, result: pa.DataType, parameters: Sequence[Any] = ()
-    ) -> None:
-        self.argument = argument
-        self.type = result
-        self.parameters = tuple(parameters)
+    def __init__(self) -> None:
         self.arrays: dict[str, npt.NDArray[Any]] = {
             n: np.zeros(0, dtype=d) for n, (d, _) in self.fields.items()
         }
@@ -103,6 +98,41 @@ class Accumulator:
             self.arrays[name] = grown(self.arrays[name], count, fill)
         for cells in self.cells.values():
             cells.grow(count)
+
+    def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
+        """The state of ``groups`` as columns."""
+        columns = {name: pa.array(array[groups]) for name, array in self.arrays.items()}
+        return columns | {name: cells.get(groups) for name, cells in self.cells.items()}
+
+    def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        """Put the state of fresh ``groups`` back from columns."""
+        for name, array in self.arrays.items():
+            array[groups] = columns[name].to_numpy(zero_copy_only=False)
+        for name, cells in self.cells.items():
+            cells.put(groups, columns[name])
+
+    def told(self) -> None:
+        """From here on, ``changes`` tells only what comes later."""
+
+    def changes(self, groups: Ints) -> dict[str, pa.Array]:
+        """As columns, what has come to ``groups``, which are all that changed, since ``told``."""
+        return self.snapshot(groups)
+
+    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        """Take over ``changes`` of groups that are fresh here or have been told of before."""
+        self.restore(groups, columns)
+
+
+class Accumulator(Stored):
+    """State of one aggregate function by group."""
+
+    def __init__(
+        self, argument: pa.DataType | None, result: pa.DataType, parameters: Sequence[Any] = ()
+    ) -> None:
+        self.argument = argument
+        self.type = result
+        self.parameters = tuple(parameters)
+        super().__init__()
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
         """Fold rows in; ``sequence`` is their order of arrival and does not decrease."""
@@ -128,26 +158,3 @@ class Accumulator:
         for name, cells in self.cells.items():
             taken.cells[name] = cells.take(groups)
         return taken
-
-    def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
-        """The state of ``groups`` as columns."""
-        columns = {name: pa.array(array[groups]) for name, array in self.arrays.items()}
-        return columns | {name: cells.get(groups) for name, cells in self.cells.items()}
-
-    def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
-        """Put the state of fresh ``groups`` back from columns."""
-        for name, array in self.arrays.items():
-            array[groups] = columns[name].to_numpy(zero_copy_only=False)
-        for name, cells in self.cells.items():
-            cells.put(groups, columns[name])
-
-    def told(self) -> None:
-        """All that there is now is known to whoever asks for changes."""
-
-    def changes(self, groups: Ints) -> dict[str, pa.Array]:
-        """As columns, what is not yet known of ``groups``, which are all that changed."""
-        return self.snapshot(groups)
-
-    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
-        """Take over ``changes`` of groups that are fresh here or have been told of before."""
-        self.restore(groups, columns)

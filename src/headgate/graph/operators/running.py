@@ -11,8 +11,8 @@ from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import evaluate
 from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
-from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
-from headgate.graph.durations import parse_duration
+from headgate.graph.columns import Ints, Mask, key_columns, refuse_duplicates
+from headgate.graph.durations import parse_period
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
@@ -20,7 +20,6 @@ from headgate.graph.operators._user import located, refuse_far_times
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.snapshots import Touched, column, marked, marks, tracked
 from headgate.graph.packet import Packet
-from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Clock, time_column
 from headgate.sql import compile_aggregate
 
@@ -167,24 +166,19 @@ class Running(Operator):
         expire: str | float | None = None,
         on: str | None = None,
     ) -> None:
-        self.keys = tuple(require_columns(schema, keys, "running: key"))
+        self.keys, self.key_types = key_columns(schema, keys, "running: key")
         if not self.keys:
             self.kind = Kind.STATEFUL  # type: ignore[misc]
         if not aggregates:
             raise PipelineError("running: give at least one aggregate, e.g. running('sum(x) AS total').")
         self._key_columns = [schema.get_field_index(name) for name in self.keys]
-        for place in self._key_columns:
-            check_key(schema.field(place), "running")
         self.keys_by_input = (self.keys,)
-        self.key_types = [schema.field(place).type for place in self._key_columns]
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
             running_state(aggregate)
-        self.expire = None if expire is None else parse_duration(expire, "running: expire")
+        self.expire = parse_period(expire, "running", "expire")
         if self.expire is not None and on is None:
             raise PipelineError("running: expire= needs on=, the column that says what time it is.")
-        if self.expire == 0:
-            raise PipelineError("running: expire= must be more than zero.")
         self._time_column = (
             None if self.expire is None or on is None else time_column(schema, on, "running: on")
         )
