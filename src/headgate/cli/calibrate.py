@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from headgate.api import App
 from headgate.cli import checkout
 from headgate.cli.calibration.calibrate import Tell, calibrate
 from headgate.cli.calibration.yardstick import Yardstick
-from headgate.cli.display import console, shown
+from headgate.cli.display import console, shown, titled
 from headgate.connectors.python import to_function
 from headgate.connectors.rate import from_rate
 from headgate.demo.examples import load_example
@@ -97,9 +96,7 @@ def _progress() -> Iterator[Tell]:
 
 def _show(found: Calibration) -> None:
     memory = found.memory
-    table = Table(title="memory", title_justify="left")
-    for column in ("read from", "ns per byte beyond the fastest"):
-        table.add_column(column, justify="left" if column == "read from" else "right")
+    table = titled("memory", "read from", right=["ns per byte beyond the fastest"])
     for level, price in sorted(memory.levels.items()):
         table.add_row(f"L{level}", f"{price * 1e9:.4f}")
     table.add_row("memory", f"{memory.memory * 1e9:.4f}")
@@ -107,10 +104,8 @@ def _show(found: Calibration) -> None:
     if memory.bandwidth is not None:
         console.print(f"Memory gives all cores of a node together {memory.bandwidth / 1e9:.1f} GB/s.")
     console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs beside its operator.")
-    table = Table(title="operators alone", title_justify="left")
-    table.add_column("operator")
-    for column in ("µs per call", "ns per tuple", "per result", "per key"):
-        table.add_column(column, justify="right")
+    columns = ("µs per call", "ns per tuple", "per result", "per key")
+    table = titled("operators alone", "operator", right=columns)
     for label, cost in sorted(found.operators.items()):
         each = [f"{part * 1e9:.1f}" for part in cost[1:]]
         table.add_row(shown(label), f"{cost.call * 1e6:.1f}", *each)

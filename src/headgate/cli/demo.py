@@ -17,7 +17,7 @@ from rich.table import Table
 
 from headgate.api import App
 from headgate.cli import checkout
-from headgate.cli.display import console, errors, shown, summary
+from headgate.cli.display import console, errors, say, shown, summary, titled
 from headgate.cli.display import seconds as duration
 from headgate.connectors.json_encode import encode
 from headgate.connectors.kafka import from_kafka
@@ -125,7 +125,7 @@ def _shop(
     console.print(summary(report))
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
+            say(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", errors)
     _answers(newest)
     return report
 
@@ -145,10 +145,8 @@ def classes(report: Report, graphs: dict[str, QoS | None]) -> Iterator[tuple[str
 
 def class_table(report: Report, graphs: dict[str, QoS | None], title: str) -> Table:
     """A row per class: the median query's latency, the worst query's, and the mean QoS."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("QoS class")
-    for column in ("queries with results", "results", "p50", "p99", "worst query's p99", "QoS"):
-        table.add_column(column, justify="right")
+    columns = ("queries with results", "results", "p50", "p99", "worst query's p99", "QoS")
+    table = titled(title, "QoS class", right=columns)
     for name, queries in classes(report, graphs):
         table.add_row(
             name,
@@ -193,7 +191,7 @@ def _following(graphs: dict[str, QoS | None]) -> Iterator[Progress]:
         nonlocal last
         if time.monotonic() - last >= PLAIN_EVERY:
             last = time.monotonic()
-            console.print(_line(report, graphs), highlight=False, soft_wrap=True)
+            say(_line(report, graphs))
 
     yield show
 

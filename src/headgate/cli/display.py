@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -27,6 +27,21 @@ FULL = 0.9995
 def shown(text: object) -> str:
     """A name or a message as rich prints it: no markup, and no sequence that the terminal would obey."""
     return escape(printable(text))
+
+
+def say(text: str, to: Console = console) -> None:
+    """A line for people, and for programs that read it: neither wrapped nor coloured by guess."""
+    to.print(text, soft_wrap=True, highlight=False)
+
+
+def titled(title: str | None, *left: str, right: Sequence[str] = ()) -> Table:
+    """An empty table with columns of words and, behind them, of figures."""
+    table = Table(title=title, title_justify="left")
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
 
 
 def seconds(value: float) -> str:

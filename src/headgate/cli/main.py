@@ -22,7 +22,17 @@ from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
 from headgate.cli.checkout import load_app
 from headgate.cli.control import register
-from headgate.cli.display import console, details, errors, live_table, query_table, shown, summary
+from headgate.cli.display import (
+    console,
+    details,
+    errors,
+    live_table,
+    query_table,
+    say,
+    shown,
+    summary,
+    titled,
+)
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.engines.base import Engine, Until
@@ -94,9 +104,9 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
         console.print(line, highlight=False)
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
+            say(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", errors)
     for problem in report.problems:
-        errors.print(f"[yellow]{shown(problem)}[/]", soft_wrap=True)
+        say(f"[yellow]{shown(problem)}[/]", errors)
     return report
 
 
@@ -235,9 +245,7 @@ def list_policies() -> None:
 
     Example: `headgate policies`
     """
-    table = Table()
-    table.add_column("policy")
-    table.add_column("what it does")
+    table = titled(None, "policy", "what it does")
     for name in policies.names():
         table.add_row(f"[bold]{name}[/]" if name == policies.DEFAULT else name, policies.describe(name))
     console.print(table)
@@ -314,7 +322,7 @@ def main() -> None:
     try:
         cli()
     except HeadgateError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/] {shown(error)}", highlight=False, soft_wrap=True)
+        say(f"[bold red]{type(error).__name__}:[/] {shown(error)}", errors)
         _leave(1)
     except SystemExit as end:
         _leave(end.code)
