@@ -103,7 +103,7 @@ def _show(found: Calibration) -> None:
     console.print(table)
     if memory.bandwidth is not None:
         console.print(f"Memory gives all cores of a node together {memory.bandwidth / 1e9:.1f} GB/s.")
-    console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs beside its operator.")
+    console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs in addition to its operator.")
     columns = ("µs per call", "ns per tuple", "per result", "per key")
     table = titled("operators alone", "operator", right=columns)
     for label, cost in sorted(found.operators.items()):

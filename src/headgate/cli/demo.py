@@ -1,4 +1,4 @@
-"""``headgate demo``: a live shop, and if asked its small queries as plain Structured Streaming beside it."""
+"""``headgate demo``: a live shop; with ``--compare`` also its small queries as plain Structured Streaming."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def demo(
     workers: int | None = None,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
-    # Looked for before the run: nobody waits for a shop whose comparison cannot follow.
+    # Before the run: a missing checkout is an error at once, not after the shop has closed.
     other = checkout.benchmarks("experiments.spark.shop") if compare else None
     opened = threading.Event()
     with _stream(rate, opened) if kafka else nullcontext() as source:
@@ -69,7 +69,7 @@ def demo(
 
 @contextmanager
 def _stream(rate: float, opened: threading.Event) -> Iterator[Source]:
-    """A Kafka broker on this machine, and somebody who writes rows to a topic of it once the shop is open."""
+    """A Kafka broker on this machine; a thread writes rows to a topic of it once the shop is open."""
     console.print("Starting a Kafka broker (its packages are fetched the first time) …")
     numbers = from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
     with Broker() as broker:
@@ -86,7 +86,7 @@ def _stream(rate: float, opened: threading.Event) -> Iterator[Source]:
 
 
 def _produce(broker: Broker, numbers: RateSource, opened: threading.Event, over: threading.Event) -> None:
-    """Write the rows of a rate to the topic as they come due."""
+    """Write the rows of a rate to the topic, each when it is due."""
     opened.wait()
     begin, sent = time.time(), 0
     while not over.wait(0.05):

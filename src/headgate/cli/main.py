@@ -114,7 +114,7 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
 def _told_to_stop() -> Iterator[None]:
     """Answer the first Ctrl-C or SIGTERM at once, since what is under way is finished first; obey the second.
 
-    The process ends then and there: an exception could be caught by whatever the first one is just ending.
+    The second signal ends the process at once: the code that handles the first could catch an exception.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -183,7 +183,7 @@ def run(
 
 
 def _exit(report: Report) -> None:
-    """The exit code tells whoever started the command, a person or a service, whether all is well."""
+    """The exit code tells the caller, a person or a service, whether all is well."""
     if any(query.error is not None or query.waits_for is not None for query in report.queries.values()):
         raise typer.Exit(1)
 
@@ -295,7 +295,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, for a first look.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results there.")] = None,
 ) -> None:
-    """Measure, with the claim beside the measurement; in a checkout, where the benchmarks are.
+    """Measure, and compare with the claims; in a checkout, where the benchmarks are.
 
     Example: `headgate bench overhead --quick --json bench.json`
     """

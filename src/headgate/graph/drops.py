@@ -1,8 +1,8 @@
 """Load shedding's drop boxes (Aurora's load shedder, section 2.2): which of the tuples that come are dropped.
 
 A random drop chooses by a hash of box and serial, a semantic one by importance: what is below a quantile of
-recent tuples goes.  Either is a function of the tuples and of a ``Drop``, so who knows the drop that was in
-force can repeat it exactly; and a larger share drops what a smaller one does, and more.
+recent tuples goes.  Either is a function of the tuples and of a ``Drop``, so a recovery that knows the drop
+in force repeats it exactly.  A larger share drops the same tuples as a smaller one, and more.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def parse_period(given: str | float | None, what: str, option: str) -> int | Non
 
 
 def _rounded(micros: float, duration: str, what: str) -> int:
-    """Whole microseconds, of which a timestamp has room for 2^63."""
+    """Whole microseconds; a timestamp holds fewer than 2^63."""
     if not abs(micros) < 2.0**63:
         raise PipelineError(f"{what}: '{duration:.40}' is not a duration that microseconds can count.")
     return round(micros)

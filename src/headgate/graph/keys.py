@@ -46,7 +46,7 @@ class _Narrow:
         return from_integers(self._numbering.values[codes - 1], codes == 0, self.type)
 
     def retain(self, codes: Ints) -> tuple[_Narrow, Ints]:
-        """Only what these codes stand for; and by code, the one that it has there."""
+        """An encoder of only these codes' values; and by old code, the new one."""
         smaller, kept = _Narrow(self.type), _without_null(codes, self.count)
         smaller._numbering = Numbering.of(self._numbering.values[kept - 1])
         return smaller, moved(kept, np.arange(1, len(kept) + 1))
@@ -122,13 +122,13 @@ def moved(numbers: Ints, places: Ints) -> Ints:
 
 
 def _without_null(codes: Ints, count: int) -> Ints:
-    """The different codes of values, in order."""
+    """The distinct codes of values, ascending, without null's."""
     kept = sorted_distinct(codes, count)
     return kept[1:] if len(kept) and not kept[0] else kept
 
 
 def sorted_distinct(numbers: Ints, count: int) -> Ints:
-    """The different ones of numbers below ``count``, in order."""
+    """The distinct numbers among numbers below ``count``, ascending."""
     there = np.zeros(count, dtype=np.bool_)
     there[numbers] = True
     return there.nonzero()[0]
@@ -175,12 +175,12 @@ class KeyIndex:
         return keys[::-1]
 
     def retain(self, slots: Ints) -> tuple[KeyIndex, Ints]:
-        """An index of only these different slots, and their slots in it: how dead keys are forgotten."""
+        """An index of only these distinct slots, and their new slots: it forgets dead keys."""
         index = KeyIndex(self.types)
         return index, index._take(self, len(self._pairs), slots) if self._columns else slots
 
     def _take(self, index: KeyIndex, level: int, slots: Ints) -> Ints:
-        """Take these slots of another index over, of its columns up to ``level``; where they are now."""
+        """Take over these slots of another index, for its columns up to ``level``; their new places."""
         if not level:
             self._columns[0], places = index._columns[0].retain(slots)
             return places[slots]

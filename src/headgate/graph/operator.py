@@ -35,8 +35,8 @@ class State:
 
     A large state need not be written whole each time: a snapshot followed by ``changes``, applied in
     turn, is the same state.  What time alone brings about (a window closes, a key expires, a row can find
-    no partner any more) is not among the changes: how far time has come is in every table's metadata, and
-    whoever applies it draws the same conclusions.  A part of every table, by key, is the part of the state.
+    no partner any more) is not among the changes: every table's metadata has the time, and ``apply`` draws
+    the same conclusions from it.  The rows of some keys in every table are the state of these keys.
 
     A small state implements ``snapshot`` and ``apply`` only: by default its changes are all of it.
     """
@@ -55,18 +55,18 @@ class State:
         raise NotImplementedError
 
     def track(self) -> None:
-        """From now on remember what changes, so that ``changes`` can tell."""
+        """From now on remember what changes, for ``changes``."""
 
     def changes(self) -> pa.Table:
         """What has changed since ``track``, the last ``changes`` or ``apply``, key columns first.
 
-        It costs time and rows in proportion to what has changed.  Only a state that tracks can tell.
+        It costs time and rows in proportion to what has changed.  Call ``track`` first.
         By default it is the whole snapshot, which serves a state that forgets no key.
         """
         return self.snapshot()
 
     def apply(self, changes: pa.Table) -> None:
-        """Take over what ``changes`` of a state that was equal to this one told: its rows replace ours."""
+        """Take over the ``changes`` of a state that was equal to this one: their rows replace ours."""
         raise NotImplementedError
 
 

@@ -1,8 +1,8 @@
 """Which bucket a row belongs to.
 
 The hash is our own, so that a key is in the same bucket in every process, on every machine and in every
-version: splitmix64 (Steele, Lea and Flood, 2014) over the key's values.  Equal keys have equal buckets,
-whatever the width of their type.
+version: splitmix64 (Steele, Lea and Flood, 2014) over the key's values.  Equal keys have equal buckets, also
+if their types have different widths.
 """
 
 from __future__ import annotations

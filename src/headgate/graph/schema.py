@@ -1,7 +1,7 @@
 """Schemas as Spark sees them: the few types that every operator may meet, and columns found by name.
 
-Whatever a source delivers is brought to these types once, at the edge, so that no operator has to ask
-whether a string is large, a timestamp in milliseconds or a column dictionary-encoded.
+Rows of a source are converted to these types once, at the edge, so that no operator has to ask whether a
+string is large, a timestamp in milliseconds or a column dictionary-encoded.
 """
 
 from __future__ import annotations

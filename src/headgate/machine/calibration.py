@@ -1,10 +1,10 @@
-"""What was measured on a machine, in a file: prices of memory, and what operators cost when they run alone.
+"""A file of measurements of a machine: prices of memory, and what operators cost when they run alone.
 
-``headgate calibrate`` writes one, ``hg.Simulated(costs=FILE, memory=FILE)`` predicts with it.  Beside the
-tables of ``machine/memory_model.py`` it has
+``headgate calibrate`` writes one, ``hg.Simulated(costs=FILE, memory=FILE)`` predicts with it.  In addition to
+the tables of ``machine/memory_model.py`` it has
 
     [engine]
-    call = 45.0           # microseconds of a box call beside its operator
+    call = 45.0           # microseconds of a box call without its operator
     scale = 1.08          # how much dearer operators are in a whole query than alone
 
     [operators]           # microseconds of a call; nanoseconds of a tuple, of a result, of a key

@@ -1,4 +1,4 @@
-"""What caches and memory cost: the prices of a machine, as a small file says them.
+"""What caches and memory cost: the prices of a machine, from a small file.
 
     name = "e7540"
     notes = ["where the prices come from"]
@@ -13,9 +13,9 @@
     memory = 17.0
     link = 9.0
 
-A price is for what a core waits beyond computing on data in its first cache.  How a simulation uses them is
-in ``engines/simulated/memory.py``; the topology says which caches there are, and how many times dearer
-another node's memory is.
+A price is the time that a core waits in addition to computing on data in its first cache.  How a simulation
+uses them is in ``engines/simulated/memory.py``; the topology says which caches there are, and how many times
+dearer another node's memory is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MemoryModel:
     """Prices of reading and writing, and where packets' memory comes from.
 
     ``levels`` are seconds per byte by level of cache, ``memory`` of the own node's memory.  ``bandwidth`` is
-    the bytes per second that a node's memory has for everybody, ``link`` what passes from one node to
+    the bytes per second that a node's memory gives to all cores, ``link`` what passes from one node to
     another; None: any number of cores can read at once.
 
     ``placement`` is the node that a packet's memory is on: "first touch", that of the worker which makes it;
@@ -143,7 +143,7 @@ def load(path: str | Path) -> MemoryModel:
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """What a file of prices says, whatever that is."""
+    """The tables of a file of prices, not checked yet."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -155,7 +155,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 
 
 def parse(data: Mapping[str, Any], where: str) -> MemoryModel:
-    """A model from a file's tables; a mistake is told with ``where``."""
+    """A model from a file's tables; an error names ``where``."""
     read, share = toml.table(data, "read", where), toml.table(data, "share", where) if "share" in data else {}
     levels: dict[int, float] = {}
     for word in read:

@@ -1,4 +1,4 @@
-"""Descriptions of machines as TOML: read by ``tomllib``, written here, mistakes told in the user's words."""
+"""Descriptions of machines as TOML: read by ``tomllib``, written here, with errors in the user's words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 100
 
 
 def loads(text: str, where: str) -> dict[str, Any]:
-    """What a description says, whatever that is."""
+    """The tables of a description, not checked yet."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -36,7 +36,7 @@ _CACHE = ("level", "size", "cores")
 
 
 def parse(text: str, where: str = "topology") -> Topology:
-    """A description; a mistake is told with ``where`` and the node or cache that it is in."""
+    """A description; an error names ``where`` and the node or cache with the mistake."""
     data = toml.loads(text, where)
     toml.check_words(data, _WORDS, where)
     if not isinstance(data.get("name"), str):

@@ -113,7 +113,7 @@ def _as_decimal(node: Node, other: Node) -> Node:
         return implicit(node, other.type, "arithmetic", node.text)
     target = t.as_decimal(node.type)
     if node.literal and node.constant is not None:
-        # Spark gives an integer literal beside a decimal just the digits that it has.
+        # Next to a decimal, Spark types an integer literal with just the digits that it has.
         target = t.decimal(len(str(abs(node.constant.as_py()))), 0)
     return implicit(node, target, "arithmetic", node.text)
 
@@ -336,6 +336,7 @@ def shift(name: str, left: Node, right: Node, text: str) -> Node:
         if name == ">>":
             return np.right_shift(data, distance)
         unsigned = np.uint64 if width == 63 else np.uint32
-        return np.right_shift(data.view(unsigned), distance.astype(unsigned)).view(data.dtype)
+        logical: Numbers = np.right_shift(data.view(unsigned), distance.astype(unsigned)).view(data.dtype)
+        return logical
 
     return strict(target, text, computed(target, moved), a, b)

@@ -86,7 +86,7 @@ def implicit(node: Node, target: pa.DataType, what: str, text: str) -> Node:
 
 
 def _literal(node: Node, target: pa.DataType) -> Node | None:
-    # 0.1 beside a double is the double 0.1; Arrow's decimal cast could be one unit in the last place off.
+    # Next to a double, 0.1 is the double 0.1; Arrow's decimal cast could be one unit in the last place off.
     if t.is_decimal(node.type) and target == t.DOUBLE and node.constant is not None:
         return constant(pa.scalar(float(node.constant.as_py()), t.DOUBLE), node.text, literal=True)
     return None

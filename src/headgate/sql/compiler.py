@@ -23,7 +23,7 @@ from headgate.sql.strings import trimmed
 from headgate.sql.values import kernel
 
 _PLAIN_PARTS = frozenset(["this", "expression", "expressions"])
-# A part of a tree that nobody looks at would be silently lost, so what is not listed is refused.
+# The compiler would silently lose a part of a tree that it does not look at, so it refuses unlisted parts.
 _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     kind: _PLAIN_PARTS | set(parts.split())
     for kind, parts in {
@@ -316,7 +316,7 @@ class Compiler:
 
 
 def check_boolean(node: Node, text: str) -> Node:
-    """A node that is to be a condition."""
+    """The node as a condition; raises if it is not BOOLEAN."""
     if node.type == t.NULL:
         return null_of(t.BOOLEAN, node.text)
     if node.type != t.BOOLEAN:

@@ -59,7 +59,7 @@ _doubles("pow", "power", compute=_java_pow, args=2)
 
 
 def _logarithm(call: Call, compute: Callable[..., Any], low: float = 0.0) -> Node:
-    """Null where an operand is ``low`` or less; there ``compute`` sees 2, of which no logarithm is 0."""
+    """Null where an operand is ``low`` or less; ``compute`` sees 2 there, so it never divides by log(1)."""
 
     def run(*values: Value) -> Value:
         n = rows(*values)

@@ -1,4 +1,4 @@
-"""LIKE, RLIKE and the regular-expression functions: RE2 where it agrees with Java, refused where not."""
+"""LIKE, RLIKE and the regular-expression functions: RE2 where it agrees with Java, refused elsewhere."""
 
 from __future__ import annotations
 

@@ -226,7 +226,8 @@ def _timestampdiff(call: Call) -> Node:
 
     def steps(start: Numbers, end: Numbers) -> Numbers:
         between = end - start
-        return (between - np.fmod(between, step)) // step
+        whole: Numbers = (between - np.fmod(between, step)) // step
+        return whole
 
     run = computed(t.BIGINT, steps)
     return strict(t.BIGINT, call.text, run, call.cast(1, t.TIMESTAMP), call.cast(2, t.TIMESTAMP))

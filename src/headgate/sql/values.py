@@ -125,7 +125,7 @@ def computed(type_: pa.DataType, compute: Callable[..., Numbers]) -> Callable[..
 
 
 def checked(data: Numbers, bad: Mask, type_: pa.DataType, *operands: Value) -> tuple[Value, Bad]:
-    """The result over numbers, null on bad rows; a row of which an operand is null is not bad."""
+    """The result over numbers, null on bad rows.  A row is not bad if one of its operands is null."""
     valid = both_valid(len(data), *operands)
     if valid is not None:
         bad = bad & valid

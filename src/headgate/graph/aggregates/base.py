@@ -115,11 +115,11 @@ class Stored:
         """From here on, ``changes`` tells only what comes later."""
 
     def changes(self, groups: Ints) -> dict[str, pa.Array]:
-        """As columns, what has come to ``groups``, which are all that changed, since ``told``."""
+        """As columns, the additions to ``groups`` (all that changed) since ``told``."""
         return self.snapshot(groups)
 
     def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
-        """Take over ``changes`` of groups that are fresh here or have been told of before."""
+        """Take over ``changes`` of groups, which are new here or came with earlier changes."""
         self.restore(groups, columns)
 
 

@@ -96,7 +96,7 @@ class RunningDistinct(Running):
         self._pairs = KeyIndex([pa.int64(), self.argument])
         self._incarnations = 0
         self._told_pairs = self._told_incarnations = 0
-        """Both are numbered as they come, so what was told by then is what is below."""
+        """Both are numbered in order, so ``changes`` has written everything below these numbers."""
 
     def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:
         assert rows.values is not None

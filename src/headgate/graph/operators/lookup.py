@@ -19,7 +19,10 @@ from headgate.graph.schema import normalise, normalise_batch, require_columns
 
 
 class _Words:
-    """The distinct values of one key column, numbered.  Many workers may look up; nobody adds any more."""
+    """The distinct values of one key column, numbered.
+
+    Many workers may look up at once, because only the constructor adds values.
+    """
 
     def __init__(self, column: pa.Array) -> None:
         self._narrow = Numbering() if is_narrow(column.type) else None

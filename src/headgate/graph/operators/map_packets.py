@@ -17,7 +17,7 @@ class MapPackets(Operator):
     """``fn(batch)`` gives a batch or table, or (batch, indices): row ``indices[i]`` caused result i.
 
     Without indices, results as many as the rows keep the rows' order keys; otherwise all of them belong
-    to the packet's last row, since nobody can tell which row caused which.
+    to the packet's last row, because the operator cannot tell which row caused which.
     """
 
     def __init__(self, schema: pa.Schema, fn: Callable[[pa.RecordBatch], Any], out_schema: pa.Schema) -> None:

@@ -67,7 +67,7 @@ class Panes:
     """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
 
     lasting = True
-    """A group is the same one as long as it is open, so its changes can be told by themselves."""
+    """A group is the same one as long as it is open, so its changes can be written by themselves."""
 
     def __init__(self, window: Window, direct: bool) -> None:
         self.size, self.every = window.size, window.every
@@ -90,10 +90,10 @@ class Panes:
         return (times // self.every) * self.every + self.size <= before
 
     def reserve(self, keys: int) -> None:
-        """There are so many keys, which makes no difference here."""
+        """Make room for so many keys; nothing to do here."""
 
     def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
-        """The groups of rows, none of which is late."""
+        """The groups of rows that are not late."""
         if not len(slots):
             return Assignment(slots)
         last = times // self.every
@@ -183,7 +183,7 @@ class Panes:
         return groups, {"part": pa.array(self._part(groups)), "due": pa.array(due)}
 
     def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
-        """What is to be written if the live ``groups`` have changed, as ``snapshot``; time is ``now``."""
+        """What ``changes`` writes for the live ``groups``, in the form of ``snapshot``; time is ``now``."""
         part = self._part(groups)
         first = part if self.direct else self._first(part // self.overlap) + part % self.overlap
         due = np.maximum(first, (now - self.size) // self.every + 1) * self.every + self.size

@@ -78,7 +78,7 @@ class ProcessState(State):
         self.value = value
         self._label = label
         self._touched: bool | None = None
-        """Whether the function was called since changes were last asked for; None: nobody asks."""
+        """Whether the function was called since the last ``changes``; None: changes are not tracked."""
 
     def touch(self) -> Any:
         """The object, for the function to change."""
@@ -135,7 +135,7 @@ class Process(Operator):
     def restore(self, tables: Sequence[pa.Table]) -> ProcessState:
         values = [v for table in tables for v in table.column("_state").to_pylist()]
         if len(values) > 1:
-            raise ValueError(f"{self.label} has one state, but {len(values)} are to be restored")
+            raise ValueError(f"{self.label} has one state, but {len(values)} were given to restore")
         return ProcessState(pickle.loads(values[0]), self.label) if values else self.open()
 
     def process(self, packets: Sequence[Packet], state: ProcessState) -> list[Packet]:

@@ -37,7 +37,7 @@ class RunningState(State):
         self.seen: Ints = np.full(0, NEVER, dtype=np.int64)
         """Time when the key was last seen."""
         self.present = np.zeros(0, dtype=np.bool_)
-        """Slots that hold something: ``live`` of them have not expired, as far as anyone has looked."""
+        """Slots that hold something: ``live`` of them had not expired at the last check."""
         self.live = 0
         self.calendar = Calendar()
         self._touched: Touched | None = None
@@ -100,7 +100,7 @@ class RunningState(State):
 
     def changes(self) -> pa.Table:
         slots = tracked(self._touched).take()
-        # Keys that have expired since they were touched expire without being told.
+        # Keys that have expired since they were touched need no entry: time alone expires them.
         slots = slots[self.present[slots]]
         table = self._table(slots, [state.changes(slots) for state in self.states])
         for state in self.states:
@@ -129,7 +129,7 @@ class RunningState(State):
         return marked(table, self.clock.maximum, 0, 0)
 
     def load(self, table: pa.Table, known: bool = False) -> None:
-        """Add the keys of a snapshot; with ``known``, of changes to keys some of which are there."""
+        """Add the keys of a snapshot; with ``known``, of changes, whose keys may exist here already."""
         names = self._operator.keys
         slots = self.keys.slots([column(table, name) for name in names], table.num_rows)
         columns = {n.removeprefix("state."): column(table, n) for n in table.column_names[len(names) :]}

@@ -171,7 +171,7 @@ class WindowState(State):
         return marked(table, self.clock.maximum, self.seen, self.late)
 
     def load(self, table: pa.Table, known: bool = False) -> None:
-        """Add the groups of a snapshot; with ``known``, of changes to groups some of which are there."""
+        """Add the groups of a snapshot; with ``known``, of changes, whose groups may exist here already."""
         keys = [column(table, name) for name in self._operator.keys]
         columns = {
             name.removeprefix("state."): column(table, name) for name in table.column_names[len(keys) :]
