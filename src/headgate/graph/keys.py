@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,6 +43,12 @@ class _Narrow:
         codes[~null] = self._numbering.number(integers(array)[~null]) + 1
         return codes
 
+    def find(self, array: pa.Array) -> Ints:
+        """The codes of known values; 0 for null and for values that never came."""
+        codes = self._numbering.find(integers(array)) + 1
+        null = invalid(array)
+        return codes if null is None else np.where(null, 0, codes)
+
     def values(self, codes: Ints) -> pa.Array:
         return from_integers(self._numbering.values[codes - 1], codes == 0, self.type)
 
@@ -66,21 +73,28 @@ class _Wide:
         return len(self._codes) + 1
 
     def codes(self, array: pa.Array) -> Ints:
-        if pa.types.is_decimal(self.type):
-            array = array.view(self._stored)
-        encoded = _encode((array,))
-        words = encoded.dictionary.to_numpy(zero_copy_only=False)
+        words, indices = self._words(array)
         before = len(self._codes)
         codes = np.fromiter(map(self._codes.__getitem__, words), dtype=np.int64, count=len(words))
         if len(self._codes) > before:
             fresh = codes > before
             self._values = grown(self._values, len(self._codes) + 1, None)
             self._values[codes[fresh]] = words[fresh]
+        return np.append(codes, 0)[indices]  # type: ignore[no-any-return]
+
+    def find(self, array: pa.Array) -> Ints:
+        words, indices = self._words(array)
+        codes = np.fromiter((self._codes.get(word, 0) for word in words), dtype=np.int64, count=len(words))
+        return np.append(codes, 0)[indices]  # type: ignore[no-any-return]
+
+    def _words(self, array: pa.Array) -> tuple[npt.NDArray[Any], Ints]:
+        """The distinct values of a packet, and each row's place among them; null's is behind the last."""
+        if pa.types.is_decimal(self.type):
+            array = array.view(self._stored)
+        encoded = _encode((array,))
+        words = encoded.dictionary.to_numpy(zero_copy_only=False)
         indices = encoded.indices
-        if indices.null_count:
-            codes = np.append(codes, 0)
-            indices = indices.fill_null(len(words))
-        return codes[indices.to_numpy()]  # type: ignore[no-any-return]
+        return words, (indices.fill_null(len(words)) if indices.null_count else indices).to_numpy()
 
     def values(self, codes: Ints) -> pa.Array:
         stored = pa.array(self._values[codes], type=self._stored)
@@ -106,6 +120,8 @@ class _Null:
 
     def codes(self, array: pa.Array) -> Ints:
         return np.zeros(len(array), dtype=np.int64)
+
+    find = codes
 
     def values(self, codes: Ints) -> pa.Array:
         return pa.nulls(len(codes))
@@ -162,6 +178,16 @@ class KeyIndex:
         for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
             slots = pairs.number((slots << 32) | encoder.codes(column))
         return slots
+
+    def find(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row's key; -1 if it never came or a part of it is null.  Changes nothing."""
+        slots = self._columns[0].find(columns[0])
+        unknown = slots == 0
+        for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
+            codes = encoder.find(column)
+            slots = pairs.find((slots << 32) | codes)
+            unknown |= (codes == 0) | (slots < 0)
+        return np.where(unknown, -1, slots)
 
     def keys(self, slots: Ints) -> list[pa.Array]:
         """The key columns of ``slots``."""

@@ -1,6 +1,7 @@
 """Calibration: what this machine's memory costs, and what operators cost when they run alone.
 
-Everything is measured in processor time, so that other programs matter little, and on one core, so that its current speed is known.  Only memory's bandwidth is measured on all cores together.
+Everything is measured in processor time, so that other programs matter little, and on one core, so that its
+current speed is known.  Only memory's bandwidth is measured on all cores together.
 """
 
 from __future__ import annotations
