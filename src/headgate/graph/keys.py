@@ -80,12 +80,12 @@ class _Wide:
             fresh = codes > before
             self._values = grown(self._values, len(self._codes) + 1, None)
             self._values[codes[fresh]] = words[fresh]
-        return np.append(codes, 0)[indices]  # type: ignore[no-any-return]
+        return np.append(codes, 0)[indices]
 
     def find(self, array: pa.Array) -> Ints:
         words, indices = self._words(array)
         codes = np.fromiter((self._codes.get(word, 0) for word in words), dtype=np.int64, count=len(words))
-        return np.append(codes, 0)[indices]  # type: ignore[no-any-return]
+        return np.append(codes, 0)[indices]
 
     def _words(self, array: pa.Array) -> tuple[npt.NDArray[Any], Ints]:
         """The distinct values of a packet, and each row's place among them; null's is behind the last."""

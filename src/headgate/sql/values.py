@@ -118,8 +118,10 @@ def computed(type_: pa.DataType, compute: Callable[..., Numbers]) -> Callable[..
     def run(*values: Value) -> Value:
         n = rows(*values)
         with np.errstate(all="ignore"):
-            out = compute(*(numbers(value) for value in values))
-        return from_numbers(np.broadcast_to(out, n), type_, both_valid(n, *values))
+            out = compute(*[numbers(value) for value in values])
+        if len(out) != n:
+            out = np.broadcast_to(out, n)
+        return from_numbers(out, type_, both_valid(n, *values))
 
     return run
 
