@@ -110,7 +110,8 @@ class Numbering:
         self.values = grown(self.values, self.count)
         self.values[start : self.count] = fresh
         self._buckets[at[leads]] = np.arange(start, self.count, dtype=np.int32)
-        return (leads.cumsum() + (start - 1))[leader]
+        numbers: Ints = (leads.cumsum() + (start - 1))[leader]
+        return numbers
 
     def _add(self, fresh: Ints) -> None:
         start, self.count = self.count, self.count + len(fresh)
