@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.result import Result
+from benchmarks.workloads.tpcx_bb.queries import QUERIES, Shop
 from headgate.api import App, Stream
 from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
-from headgate.demo.tpcx_bb.queries import QUERIES, Shop
 from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Order, Packet

@@ -18,7 +18,7 @@ from typing import Any
 
 import headgate as hg
 from headgate.demo import live, small_queries
-from headgate.demo.tpcx_bb import streams
+from headgate.demo.tpcx_bb import tables
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tpcx_bb"))
 
@@ -54,15 +54,13 @@ def build(
 def five(numbers: hg.Stream, rows_per_day: int) -> dict[str, tuple[hg.Stream, hg.QoS]]:
     """The TPCx-BB queries over the shop's clicks and sales."""
     clicks = numbers.map_packets(
-        live.LiveClicks(rows_per_day), schema=streams.SCHEMAS["web_clickstreams"], name="shop-clicks"
+        live.LiveClicks(rows_per_day), schema=tables.WEB_CLICKSTREAMS, name="shop-clicks"
     )
-    sales = numbers.map_packets(
-        live.LiveSales(rows_per_day), schema=streams.SCHEMAS["store_sales"], name="shop-sales"
-    )
+    sales = numbers.map_packets(live.LiveSales(rows_per_day), schema=tables.STORE_SALES, name="shop-sales")
     return {
         "q1": (q1.q1(sales), q1.QOS),
         "q2": (q2.q2(clicks), q2.QOS),
         "q3": (q3.q3(clicks), q3.QOS),
-        "q4": (q4.q4(clicks, streams.dimension("web_page")), q4.QOS),
+        "q4": (q4.q4(clicks, tables.web_page()), q4.QOS),
         "q15": (q15.q15(sales, live.item_table()), q15.QOS),
     }

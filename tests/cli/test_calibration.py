@@ -114,7 +114,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text.replace("[engine]", "[engine"), "cannot be read as prices"),
+        (lambda text: text.replace("[engine]", "[engine"), "cannot be read as TOML"),
         (lambda text: text.replace("[engine]", "[motor]"), r"no table \[engine\]"),
         (lambda text: text.replace("scale = 1.25", "scale = 'much'"), "'scale' must be a number"),
         (lambda text: text.replace("[read]", "[write]"), r"no table \[read\]"),

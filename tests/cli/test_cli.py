@@ -318,7 +318,7 @@ def test_topology_draws_a_machine(headgate: Run) -> None:
 
 def test_topology_as_text_is_a_file_that_it_reads(headgate: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.topology"
-    file.write_text(headgate("topology", "e7-4820", "--text").replace("topology e7-4820", "topology mine"))
+    file.write_text(headgate("topology", "e7-4820", "--text").replace('name = "e7-4820"', 'name = "mine"'))
     assert "mine: 4 nodes, 4 groups, 64 cores" in headgate("topology", file)
 
 
@@ -357,5 +357,5 @@ def test_mistakes_of_topology_are_one_readable_line(mistake: Run, tmp_path: Path
     assert "no topology 'e7450'" in said
     assert "host, e5310, e7-4820, e7540" in said
     file = tmp_path / "bad.topology"
-    file.write_text("topology bad\nnode 0: cores 0-3\nL2 much: each\n")
-    assert "bad.topology, line 3: 'much' is no size" in mistake("topology", file)
+    file.write_text('name = "bad"\nnode = [{cores = "0-3"}]\ncache = [{level = 2, size = "much"}]\n')
+    assert "bad.topology, cache 0: 'much' is no size" in mistake("topology", file)

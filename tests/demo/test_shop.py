@@ -11,7 +11,7 @@ import headgate as hg
 from headgate.demo import live
 from headgate.demo.examples import load_example
 from headgate.demo.small_queries import QUESTIONS
-from headgate.demo.tpcx_bb import streams
+from headgate.demo.tpcx_bb import tables
 
 
 def test_there_are_forty_of_every_kind_and_both_classes() -> None:
@@ -34,8 +34,8 @@ def test_live_clicks_and_sales_share_the_numbers() -> None:
     batch = hg.from_rate(100).batch(0, 5_000)
     clicks, by_click = live.LiveClicks(15_000)(batch)
     sales, by_sale = live.LiveSales(15_000)(batch)
-    assert clicks.schema == streams.SCHEMAS["web_clickstreams"]
-    assert sales.schema == streams.SCHEMAS["store_sales"]
+    assert clicks.schema == tables.WEB_CLICKSTREAMS
+    assert sales.schema == tables.STORE_SALES
     assert sorted([*by_click, *by_sale]) == list(range(5_000))
 
 

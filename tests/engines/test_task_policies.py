@@ -75,7 +75,7 @@ def test_on_the_papers_machines_nothing_is_lost(name: str, machine: str) -> None
 
 def test_the_newest_request_moves_to_a_node_that_idles() -> None:
     """Four requests on one node are too much for its workers; a tenth of a second later another helps."""
-    machine = topology.get("topology two\nnode 0: cores 0\nnode 1: cores 1\n")
+    machine = topology.get('name = "two"\nnode = [{cores = "0"}, {cores = "1"}]\n')
     app, found = hg.App("moving"), []
     source = app.source("s", testing.from_rows([{"a": i} for i in range(100)]))
     first = source.filter("a >= 0", name="first")

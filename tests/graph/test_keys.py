@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headgate.graph.columns import sort_keys
 from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import Numbering, distinct
 from headgate.graph.partition import buckets, range_buckets
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
@@ -54,6 +55,28 @@ def batches(draw: Any) -> tuple[list[pa.DataType], list[list[list[Any]]]]:
 def columns(kinds: list[pa.DataType], rows: Any) -> list[pa.Array]:
     # An offset, as slices have.
     return [pa.array([None, *(row[i] for row in rows)], type=kind).slice(1) for i, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize("step", [1, 1 << 20, 1 << 44, (1 << 32) + 1])
+@pytest.mark.parametrize("rows", [7, 1500, 20_000])
+def test_numbers_are_given_in_the_order_of_first_occurrence(step: int, rows: int) -> None:
+    values = np.random.default_rng(rows).integers(-9_000, 9_000, 40_000) * step
+    numbering, known = Numbering(), dict[int, int]()
+    for at in range(0, len(values), rows):
+        packet = values[at : at + rows]
+        expected = [known.setdefault(value, len(known)) for value in packet.tolist()]
+        assert numbering.number(packet).tolist() == expected
+    assert numbering.values[: numbering.count].tolist() == list(known)
+    assert Numbering.of(np.array(list(known))).find(values).tolist() == [known[v] for v in values.tolist()]
+    assert numbering.find(np.array([9_000 * step])).tolist() == [-1]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50, 5_000])
+def test_distinct_groups_stand_in_the_order_in_which_they_come(rows: int) -> None:
+    groups = np.random.default_rng(rows).integers(0, 300, rows)
+    fresh, places = distinct(groups)
+    assert fresh.tolist() == list(dict.fromkeys(groups.tolist()))
+    assert fresh[places].tolist() == groups.tolist()
 
 
 @quick

@@ -148,8 +148,8 @@ def test_a_machine_that_does_not_tell_its_caches_is_a_group_per_processor(tree: 
     assert found.cache_distance(0, 1) == 1
     assert found.cache_distance(1, 2) == 3
     assert [note.partition(":")[0] for note in found.notes] == [
-        "memory nodes are not told",
-        "caches are not told",
+        "memory nodes are not described",
+        "caches are not described",
     ]
 
 

@@ -119,7 +119,7 @@ def test_what_is_spelt_is_read_back(machine: Topology) -> None:
 
 
 @given(topologies())
-def test_groups_are_disjoint_within_nodes_and_hold_whoever_shares_a_cache(machine: Topology) -> None:
+def test_groups_are_disjoint_within_nodes_and_hold_all_cores_that_share_a_cache(machine: Topology) -> None:
     assert sorted(core for group in machine.groups for core in group) == list(machine.cores)
     for group in machine.groups:
         assert len({machine.node_of(core) for core in group}) == 1
@@ -132,41 +132,60 @@ def test_groups_are_disjoint_within_nodes_and_hold_whoever_shares_a_cache(machin
             assert machine.cache_distance(one, other) == machine.cache_distance(other, one)
 
 
-GOOD = ["topology small", "node 0: cores 0-3, memory 8 GB", "L1 32 kB: each", "L2 1 MB: by 2"]
+GOOD = """
+name = "small"
+node = [{cores = "0-3", memory = "8 GB"}]
+cache = [{level = 1, size = "32 kB", cores = "each"}, {level = 2, size = "1 MB", cores = "by 2"}, CACHE]
+"""
+
+
+def described(cache: str = "", more: str = "", node: str = "") -> str:
+    """The small machine with one cache more, further lines, or more said of its node."""
+    text = GOOD.replace("CACHE", cache) + more
+    return text.replace('memory = "8 GB"', f'memory = "8 GB", {node}') if node else text
 
 
 def test_the_short_forms() -> None:
-    machine = parse("\n".join([*GOOD, "L3 9 MB: 0,2-3 | 1   # uneven", "", "# the end"]))
+    machine = parse(described('{level = 3, size = "9 MB", cores = ["0,2-3", "1"]}', "# the end"))
     assert [cache.cores for cache in machine.caches if cache.level == 1] == [(0,), (1,), (2,), (3,)]
     assert [cache.cores for cache in machine.caches if cache.level == 2] == [(0, 1), (2, 3)]
     assert [cache.cores for cache in machine.caches if cache.level == 3] == [(0, 2, 3), (1,)]
 
 
+def third(cores: str, size: str = '"9 MB"') -> str:
+    return described(f"{{level = 3, size = {size}, cores = {cores}}}")
+
+
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("text", "said"),
     [
-        ([*GOOD, "L3 9: each"], "small.topology, line 5: '9' is no size; write for instance 32 kB"),
-        ([*GOOD, "L3 9 MB:"], "line 5: whose L3 cache is it?"),
-        ([*GOOD, "L3 9 MB: by 3"], "line 5: 'by 3' does not divide the cores of every node"),
-        ([*GOOD, "L3 9 MB: 0-x"], "line 5: this cannot be read"),
-        ([*GOOD, "L3 9 MB: 0-3 | 3"], "core 3 has two L3 caches"),
-        ([*GOOD, "L3 9 MB: 7"], "core 7, which no node has"),
-        ([*GOOD, "speed 9"], "line 5: 'speed' means nothing here"),
-        ([*GOOD, "limit no"], "line 5: 'limit' needs a number of at least 1"),
-        ([*GOOD, "node 0: cores 9"], "line 5: node 0 was there before"),
-        ([*GOOD, "node 1: cores 3-4"], "core 3 is in two nodes"),
-        ([*GOOD, "node one"], "line 5: a node is written 'node 0: cores 0-7, memory 8 GB'"),
-        ([*GOOD, "hops 0: 1"], "hops from node 0: 0 to itself"),
-        ([*GOOD, "factor 0: 1 2"], "'factor' needs a row of 1 numbers"),
-        ([*GOOD, "factor 7: 1"], "it has 'factor' for some nodes only, or for one that is not there"),
-        ([*GOOD, "factor 0: -1"], "they must be positive"),
-        (["topology x"], "it has no node"),
-        (GOOD[1:], "does not begin with 'topology NAME'"),
+        (third('"each"', '"9"'), "small.topology, cache 2: '9' is no size; write for instance '32 kB'"),
+        (described('{level = 3, size = "9 MB"}'), "cache 2: whose L3 cache is it?"),
+        (third('"by 3"'), "cache 2: 'by 3' does not divide the cores of every node"),
+        (third('"by 0"'), "cache 2: 'by 0' does not divide the cores of every node"),
+        (third('["0-x"]'), "cache 2: '0-x' names no cores"),
+        (third('["0-3", "3"]'), "core 3 has two L3 caches"),
+        (third('["7"]'), "core 7, which no node has"),
+        (described('{level = 0, size = "9 MB", cores = "each"}'), "'level' needs a number of at least 1"),
+        (described(more="speed = 9"), "'speed' means nothing here"),
+        (described(more='limit = "no"'), "'limit' needs a number of at least 1, not 'no'"),
+        (described(more="["), "'small.topology' cannot be read as TOML"),
+        (described(node='number = 0}, {number = 0, cores = "8-9"'), "two nodes have the same number"),
+        (described(node='number = 0}, {cores = "3-4"'), "core 3 is in two nodes"),
+        (described(node="hops = [1]"), "hops from node 0: 0 to itself"),
+        (described(node="factors = [1, 2]"), "'factor' needs a row of 1 numbers"),
+        (described(node='factors = [1]}, {cores = "6-7"'), "it has 'factors' for some nodes only"),
+        (described(node="factors = [-1]"), "they must be positive"),
+        (described(node='factors = ["far"]'), "'factors' must be a list of numbers"),
+        ('name = "x"\nnode = [{cores = 3}]', "node 0: 3 names no cores"),
+        ('name = "x"\n[node]\ncores = "0"', "write [[node]] before the lines of each node"),
+        ('name = "x"', "it has no node"),
+        (GOOD.replace('name = "small"', "").replace("CACHE", ""), "it has no name"),
     ],
 )
-def test_mistakes_are_told_with_their_line(lines: list[str], said: str) -> None:
+def test_mistakes_are_told_with_the_part_that_they_are_in(text: str, said: str) -> None:
     with pytest.raises(PipelineError, match=re.escape(said)):
-        parse("\n".join(lines), "small.topology")
+        parse(text, "small.topology")
 
 
 def test_a_cache_across_nodes_cannot_be() -> None:

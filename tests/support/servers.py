@@ -19,8 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import TopicPartition
+
+from headgate.connectors.kafka_offsets import client_options
 from headgate.connectors.maven import spark_home
-from headgate.demo.broker import Broker
+from headgate.demo import broker as demo
 from headgate.demo.processes import Installation, Server, ServerError, free_ports
 
 __all__ = ["Broker", "Cluster", "ConnectServer", "drive"]
@@ -30,6 +33,61 @@ START_SECONDS = 180
 DRIVE_SECONDS = 240
 LOCAL = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
 """Drivers and workers use this Python, and nobody asks for this machine's name."""
+
+
+class Broker(demo.Broker):
+    """The demo's broker; a test can also restart it, make it forget records, and make clients log in.
+
+    ``users`` (name to password) asks clients to log in (SASL PLAIN); ``options`` then has what clients need
+    for that, as Spark's connector takes it.
+    """
+
+    def __init__(self, users: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.options: dict[str, str] = {}
+        self._users = dict(users or {})
+        if self._users:
+            name, password = next(iter(self._users.items()))
+            login = f"{PLAIN} required username={_quoted(name)} password={_quoted(password)};"
+            self.options = {
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": login,
+            }
+
+    def restart(self) -> None:
+        """End it at once and start it again."""
+        self.kill()
+        self.start()
+
+    def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Forget the records before these offsets, as the broker does when they grow old."""
+        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        for done in self.admin.delete_records(places).values():
+            done.result(30)
+
+    def client(self) -> dict[str, object]:
+        return {**super().client(), **client_options(self.options)}
+
+    def properties(self) -> dict[str, str]:
+        settings = super().properties()
+        if self._users:
+            login = self.options["kafka.sasl.jaas.config"].removesuffix(";")
+            users = " ".join(f"user_{name}={_quoted(password)}" for name, password in self._users.items())
+            settings |= {
+                "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "sasl.enabled.mechanisms": "PLAIN",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "listener.name.client.plain.sasl.jaas.config": f"{login} {users};",
+            }
+        return settings
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class Cluster(Installation):

@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.experiments.ordered import boxes, queries, rates, reordering, slices
 from benchmarks.findings import Finding, summary
 from benchmarks.result import Result
-from headgate.demo.tpcx_bb.queries import Shop
+from benchmarks.workloads.tpcx_bb.queries import Shop
 
 
 def run(quick: bool, console: Console) -> list[Result]:

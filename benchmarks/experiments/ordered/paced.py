@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.workloads.tpcx_bb.queries import Shop
 from headgate.api import App
 from headgate.connectors.source import Chunk, Cutter, Reader, Source, Wait
-from headgate.demo.tpcx_bb.queries import Shop
 from headgate.graph.schema import normalise, normalise_batch
 
 

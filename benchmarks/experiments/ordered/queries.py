@@ -29,7 +29,7 @@ from benchmarks.findings import (
     mean_ratio,
     on_both,
 )
-from headgate.demo.tpcx_bb.queries import QUERIES, Shop
+from benchmarks.workloads.tpcx_bb.queries import QUERIES, Shop
 from headgate.engines.base import Engine
 from headgate.engines.threads import Threads
 from headgate.graph.operator import Kind

@@ -19,7 +19,7 @@ from benchmarks.experiments.ordered.queries import run
 from benchmarks.findings import checked
 from benchmarks.peers import bytewax
 from benchmarks.result import Result
-from headgate.demo.tpcx_bb.queries import Shop
+from benchmarks.workloads.tpcx_bb.queries import Shop
 from headgate.engines.base import default_packet_rows
 from headgate.engines.threads import Threads
 from headgate.runtime.report import Latency

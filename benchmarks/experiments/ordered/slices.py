@@ -18,7 +18,7 @@ from benchmarks.findings import (
     mean_ratio,
     on_both,
 )
-from headgate.demo.tpcx_bb.queries import Shop
+from benchmarks.workloads.tpcx_bb.queries import Shop
 from headgate.engines.threads import Threads
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from headgate.cli.calibration import predictions
+from headgate.api import App
+from headgate.cli import checkout
 from headgate.cli.calibration.calibrate import Tell, calibrate
 from headgate.cli.calibration.yardstick import Yardstick
-from headgate.cli.checkout import load_app
-from headgate.cli.display import console, shown
-from headgate.demo.tpcx_bb.queries import Shop
-from headgate.engines.base import default_packet_rows
+from headgate.cli.display import console, shown, titled
+from headgate.connectors.python import to_function
+from headgate.connectors.rate import from_rate
+from headgate.demo.examples import load_example
 from headgate.errors import PipelineError
+from headgate.graph.network import Network
 from headgate.machine.calibration import Calibration
 
 calibration = typer.Typer()
+_ROWS_PER_SECOND, _ROWS_PER_DAY = 5_000, 100_000
 
 
 @calibration.command("calibrate")
@@ -35,7 +37,8 @@ def command(
     validate: Annotated[
         bool,
         typer.Option(
-            "--validate", help="Then fit one TPCx-BB query, predict the other four, and measure them too."
+            "--validate",
+            help="Then fit one TPCx-BB query, predict the other four, and measure them too. In a checkout.",
         ),
     ] = False,
 ) -> None:
@@ -47,16 +50,19 @@ def command(
         raise PipelineError("--validate is for the TPCx-BB queries: name no application with it.")
     if not output.parent.is_dir():
         raise PipelineError(f"--output {output}: there is no folder {output.parent}.")
-    rows = (predictions.FEW_PACKETS if quick else predictions.PACKETS) * default_packet_rows()
+    predicted = checkout.benchmarks("experiments.predictions") if validate else None
     with _progress() as tell:
         tell("TPCx-BB rows", 0.0)
         yardstick = Yardstick()
-        whole = predictions.Measured(Shop(rows), yardstick) if validate else None
-        measured = [load_app(app).network for app in apps] if apps else predictions.networks()
+        whole = predicted.measured(quick, yardstick) if predicted else None
+        if predicted:
+            measured = predicted.networks()
+        else:
+            measured = [checkout.load_app(app).network for app in apps] if apps else [_shop()]
         found = calibrate(measured, quick, tell, yardstick, whole.again if whole else None)
-        if whole is not None:
-            tell(f"fit {predictions.REFERENCE}", 1.0)
-            found = predictions.fitted(found, whole)
+        if predicted:
+            tell(f"fit {predicted.REFERENCE}", 1.0)
+            found = predicted.fitted(found, whole)
     found.save(output)
     _show(found)
     for box in (box for network in measured for box in network.boxes):
@@ -65,10 +71,19 @@ def command(
                 f"No row of the sample came to '{shown(box.name)}': in a simulation it costs nothing."
             )
     console.print(f"Written to {output}.")
-    if whole is not None:
+    if predicted:
         with _progress() as tell:
-            compared = predictions.predictions(found, whole, tell)
-        _compare(compared)
+            compared = predicted.predictions(found, whole, tell)
+        predicted.show(compared, console)
+
+
+def _shop() -> Network:
+    """The five TPCx-BB queries of the live shop."""
+    app = App("shop")
+    numbers = app.source("numbers", from_rate(_ROWS_PER_SECOND))
+    for query, (stream, _) in load_example("shop/app").five(numbers, _ROWS_PER_DAY).items():
+        stream.to(query, to_function(lambda query, batch: None))
+    return app.network
 
 
 @contextmanager
@@ -81,35 +96,17 @@ def _progress() -> Iterator[Tell]:
 
 def _show(found: Calibration) -> None:
     memory = found.memory
-    table = Table(title="memory", title_justify="left")
-    for column in ("read from", "ns per byte beyond the fastest"):
-        table.add_column(column, justify="left" if column == "read from" else "right")
+    table = titled("memory", "read from", right=["ns per byte beyond the fastest"])
     for level, price in sorted(memory.levels.items()):
         table.add_row(f"L{level}", f"{price * 1e9:.4f}")
     table.add_row("memory", f"{memory.memory * 1e9:.4f}")
     console.print(table)
     if memory.bandwidth is not None:
         console.print(f"Memory gives all cores of a node together {memory.bandwidth / 1e9:.1f} GB/s.")
-    console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs beside its operator.")
-    table = Table(title="operators alone", title_justify="left")
-    table.add_column("operator")
-    for column in ("µs per call", "ns per tuple", "per result", "per key"):
-        table.add_column(column, justify="right")
+    console.print(f"A box call costs {found.call_overhead * 1e6:.0f} µs in addition to its operator.")
+    columns = ("µs per call", "ns per tuple", "per result", "per key")
+    table = titled("operators alone", "operator", right=columns)
     for label, cost in sorted(found.operators.items()):
         each = [f"{part * 1e9:.1f}" for part in cost[1:]]
         table.add_row(shown(label), f"{cost.call * 1e6:.1f}", *each)
     console.print(table)
-
-
-def _compare(compared: Sequence[predictions.Prediction]) -> None:
-    table = Table(title="throughput of one worker, tuples per second", title_justify="left")
-    table.add_column("query")
-    for column in ("predicted", "measured", "error"):
-        table.add_column(column, justify="right")
-    for one in compared:
-        colour = "green" if abs(one.error) <= predictions.CLOSE else "red"
-        table.add_row(
-            one.query, f"{one.predicted:,.0f}", f"{one.measured:,.0f}", f"[{colour}]{one.error:+.0%}[/]"
-        )
-    console.print(table)
-    console.print(f"{predictions.REFERENCE} was measured to fit; the aim is an error of at most 15 %.")

@@ -1,4 +1,4 @@
-"""The benchmarks, which are beside the package and not in the wheel: found in a checkout, if there is one."""
+"""Finds the benchmarks, which are not in the wheel, in a checkout."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from headgate.checkpoint.names import labelled
-from headgate.cli.display import console, seconds, shown
+from headgate.cli.display import console, say, seconds, shown
 from headgate.control.socket import NotRunning, call
 from headgate.errors import PipelineError, SourceError, printable
 from headgate.runtime.dead_letters import json_value
@@ -50,25 +50,19 @@ def status(
     console.print(_status_table(answer))
     for one in answer["queries"]:
         if one["error"] is not None:
-            console.print(
+            say(
                 f"[red]Query '{shown(one['name'])}' {shown(one['state'])}:[/] {shown(one['error'])}",
-                soft_wrap=True,
-                highlight=False,
             )
         elif one.get("waits_for") is not None:
-            console.print(
+            say(
                 f"[yellow]Query '{shown(one['name'])}' waits for[/] {shown(one['waits_for'])}",
-                soft_wrap=True,
-                highlight=False,
             )
     for problem in answer.get("problems", ()):
-        console.print(f"[yellow]{shown(problem)}[/]", soft_wrap=True, highlight=False)
+        say(f"[yellow]{shown(problem)}[/]")
     failed = [one["name"] for one in answer["queries"] if one["state"] == "failed"]
     if failed:
-        console.print(
+        say(
             f"Restart one from its last commit with: headgate restart '{shown(failed[0])}'",
-            soft_wrap=True,
-            highlight=False,
         )
 
 
@@ -131,7 +125,7 @@ def restart(
         if answer.get("went_on", True)
         else "was restarted. It has committed nothing since; `headgate status` shows how it goes on."
     )
-    console.print(f"Query '{shown(answer.get('query', query))}' {how}", highlight=False, soft_wrap=True)
+    say(f"Query '{shown(answer.get('query', query))}' {how}")
 
 
 # --- set ------------------------------------------------------------------------------------------------
@@ -160,10 +154,8 @@ def set_something(
     done = answer["value"]
     new = ", ".join(map(str, done)) if isinstance(done, list) else done if what != "period" else value
     past = {"add": "Added", "remove": "Removed"}.get(what, f"Set {what} to")
-    console.print(
+    say(
         f"{past} {shown(new)}: policy {shown(answer['policy'])}, {shown(answer['workers'])} workers.",
-        highlight=False,
-        soft_wrap=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""``headgate demo``: a live shop, and if asked its small queries as plain Structured Streaming beside it."""
+"""``headgate demo``: a live shop; with ``--compare`` also its small queries as plain Structured Streaming."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from headgate.api import App
 from headgate.cli import checkout
-from headgate.cli.display import console, errors, shown, summary
+from headgate.cli.display import console, errors, say, shown, summary, titled
 from headgate.cli.display import seconds as duration
 from headgate.connectors.json_encode import encode
 from headgate.connectors.kafka import from_kafka
@@ -58,7 +58,7 @@ def demo(
     workers: int | None = None,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
-    # Looked for before the run: nobody waits for a shop whose comparison cannot follow.
+    # Before the run: a missing checkout is an error at once, not after the shop has closed.
     other = checkout.benchmarks("experiments.spark.shop") if compare else None
     opened = threading.Event()
     with _stream(rate, opened) if kafka else nullcontext() as source:
@@ -69,7 +69,7 @@ def demo(
 
 @contextmanager
 def _stream(rate: float, opened: threading.Event) -> Iterator[Source]:
-    """A Kafka broker on this machine, and somebody who writes rows to a topic of it once the shop is open."""
+    """A Kafka broker on this machine; a thread writes rows to a topic of it once the shop is open."""
     console.print("Starting a Kafka broker (its packages are fetched the first time) …")
     numbers = from_rate(rate, burst=max(1, round(rate / 20)), start_time=datetime.now(UTC))
     with Broker() as broker:
@@ -86,7 +86,7 @@ def _stream(rate: float, opened: threading.Event) -> Iterator[Source]:
 
 
 def _produce(broker: Broker, numbers: RateSource, opened: threading.Event, over: threading.Event) -> None:
-    """Write the rows of a rate to the topic as they come due."""
+    """Write the rows of a rate to the topic, each when it is due."""
     opened.wait()
     begin, sent = time.time(), 0
     while not over.wait(0.05):
@@ -125,7 +125,7 @@ def _shop(
     console.print(summary(report))
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
+            say(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", errors)
     _answers(newest)
     return report
 
@@ -145,10 +145,8 @@ def classes(report: Report, graphs: dict[str, QoS | None]) -> Iterator[tuple[str
 
 def class_table(report: Report, graphs: dict[str, QoS | None], title: str) -> Table:
     """A row per class: the median query's latency, the worst query's, and the mean QoS."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("QoS class")
-    for column in ("queries with results", "results", "p50", "p99", "worst query's p99", "QoS"):
-        table.add_column(column, justify="right")
+    columns = ("queries with results", "results", "p50", "p99", "worst query's p99", "QoS")
+    table = titled(title, "QoS class", right=columns)
     for name, queries in classes(report, graphs):
         table.add_row(
             name,
@@ -193,7 +191,7 @@ def _following(graphs: dict[str, QoS | None]) -> Iterator[Progress]:
         nonlocal last
         if time.monotonic() - last >= PLAIN_EVERY:
             last = time.monotonic()
-            console.print(_line(report, graphs), highlight=False, soft_wrap=True)
+            say(_line(report, graphs))
 
     yield show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -19,7 +19,7 @@ from headgate.runtime.report import QueryReport, Report
 console = Console()
 errors = Console(stderr=True)
 if not console.is_terminal and "COLUMNS" not in os.environ:
-    console.width = 160  # nobody's window is too narrow for a file, and figures must not be cut off
+    console.width = 160  # a file has no window, and figures must not be cut off
 FULL = 0.9995
 """An attainable utility that is shown as 1 need not be shown."""
 
@@ -27,6 +27,21 @@ FULL = 0.9995
 def shown(text: object) -> str:
     """A name or a message as rich prints it: no markup, and no sequence that the terminal would obey."""
     return escape(printable(text))
+
+
+def say(text: str, to: Console = console) -> None:
+    """A line for people, and for programs that read it: neither wrapped nor coloured by guess."""
+    to.print(text, soft_wrap=True, highlight=False)
+
+
+def titled(title: str | None, *left: str, right: Sequence[str] = ()) -> Table:
+    """An empty table with columns of words and, behind them, of figures."""
+    table = Table(title=title, title_justify="left")
+    for column in left:
+        table.add_column(column)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
 
 
 def seconds(value: float) -> str:
@@ -94,12 +109,12 @@ def summary(report: Report) -> str:
     return (
         f"{report.engine}, policy {shown(report.policy)}, {report.workers} workers: "
         f"{report.tuples:,} tuples in {seconds(report.seconds)} = "
-        f"[bold]{rate(report.throughput)}[/]; {_beside_boxes(report)}"
+        f"[bold]{rate(report.throughput)}[/]; {_outside_boxes(report)}"
     )
 
 
-def _beside_boxes(report: Report) -> str:
-    """Where time went beside the boxes: on Spark, within the steps."""
+def _outside_boxes(report: Report) -> str:
+    """Where time went outside the boxes; on Spark, within the steps."""
     if report.steps:
         parts = [f"{part} {seconds(spent / report.steps)}" for part, spent in report.step_seconds.items()]
         return f"{report.steps:,} steps, each on average: {', '.join(parts)}"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.display import titled
 from headgate.machine.topology import Cache, Topology
 from headgate.machine.topology_format import spell_cores, spell_size
 
@@ -98,10 +98,8 @@ class _Grid:
 
 
 def _factors(topology: Topology) -> Table:
-    table = Table(title="memory of other nodes: times slower (steps)", title_justify="left")
-    table.add_column("from \\ to")
-    for node in topology.nodes:
-        table.add_column(escape(f"node {node.number}"), justify="right")
+    nodes = [f"node {node.number}" for node in topology.nodes]
+    table = titled("memory of other nodes: times slower (steps)", "from \\ to", right=nodes)
     for node, factors, hops in zip(topology.nodes, topology.factors, topology.hops, strict=True):
         cells = [f"{factor:.3g} ({hop})" for factor, hop in zip(factors, hops, strict=True)]
         table.add_row(f"node {node.number}", *cells)

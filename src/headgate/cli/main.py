@@ -22,7 +22,17 @@ from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
 from headgate.cli.checkout import load_app
 from headgate.cli.control import register
-from headgate.cli.display import console, details, errors, live_table, query_table, shown, summary
+from headgate.cli.display import (
+    console,
+    details,
+    errors,
+    live_table,
+    query_table,
+    say,
+    shown,
+    summary,
+    titled,
+)
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.engines.base import Engine, Until
@@ -94,9 +104,9 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
         console.print(line, highlight=False)
     for query in report.queries.values():
         if query.error is not None:
-            errors.print(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", soft_wrap=True)
+            say(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", errors)
     for problem in report.problems:
-        errors.print(f"[yellow]{shown(problem)}[/]", soft_wrap=True)
+        say(f"[yellow]{shown(problem)}[/]", errors)
     return report
 
 
@@ -104,7 +114,7 @@ def _run(app: App, engine: str | Engine, policy: str | Policy, workers: int | No
 def _told_to_stop() -> Iterator[None]:
     """Answer the first Ctrl-C or SIGTERM at once, since what is under way is finished first; obey the second.
 
-    The process ends then and there: an exception could be caught by whatever the first one is just ending.
+    The second signal ends the process at once: the code that handles the first could catch an exception.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -173,7 +183,7 @@ def run(
 
 
 def _exit(report: Report) -> None:
-    """The exit code tells whoever started the command, a person or a service, whether all is well."""
+    """The exit code tells the caller, a person or a service, whether all is well."""
     if any(query.error is not None or query.waits_for is not None for query in report.queries.values()):
         raise typer.Exit(1)
 
@@ -235,10 +245,7 @@ def list_policies() -> None:
 
     Example: `headgate policies`
     """
-    table = Table()
-    table.add_column("policy", no_wrap=True)
-    table.add_column("or", no_wrap=True)
-    table.add_column("what it does")
+    table = titled(None, "policy", "or", "what it does")
     long = {short: name for name, short in policies.aliases().items()}
     for name in policies.names():
         shown = f"[bold]{name}[/]" if name == policies.DEFAULT else name
@@ -290,7 +297,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, for a first look.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results there.")] = None,
 ) -> None:
-    """Measure, with the claim beside the measurement; in a checkout, where the benchmarks are.
+    """Measure, and compare with the claims; in a checkout, where the benchmarks are.
 
     Example: `headgate bench overhead --quick --json bench.json`
     """
@@ -317,7 +324,7 @@ def main() -> None:
     try:
         cli()
     except HeadgateError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/] {shown(error)}", highlight=False, soft_wrap=True)
+        say(f"[bold red]{type(error).__name__}:[/] {shown(error)}", errors)
         _leave(1)
     except SystemExit as end:
         _leave(end.code)

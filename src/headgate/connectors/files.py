@@ -30,7 +30,7 @@ class FileSource(Source):
     path: str
 
     def __init__(self, path: str, format: formats.Format, schema: pa.Schema, follow: bool) -> None:
-        self.path = path
+        self.path: str = path
         self.format = format
         self.schema = schema
         self.finite = not follow

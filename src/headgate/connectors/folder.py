@@ -26,14 +26,14 @@ def part_name(number: int, rest: str = "") -> str:
 
 
 def next_number(names: Iterable[str]) -> int:
-    """A number whose parts sort behind all that are there, whatever program wrote them."""
+    """A number whose parts sort behind all parts of the folder, also those of other programs."""
     found = [match[1] for name in names if (match := _NUMBER.match(name))]
     # Names are compared from the left: 'part-00012-…' is before 'part-000121…'.
     return max((int(digits.ljust(_DIGITS, "0")[:_DIGITS]) for digits in found), default=-1) + 1
 
 
 def give_name(written: str | Path, final: str | Path) -> bool:
-    """Let a complete file have its final name too; false if another file has it."""
+    """Give a complete file its final name too; false if another file has that name."""
     try:
         os.link(written, final)
     except FileExistsError:
@@ -70,7 +70,7 @@ def publish(files: Sequence[Sequence[str]], *, durable: bool) -> None:
                 ) from None
     if durable:
         sync_folders(os.path.dirname(final) for _, final in files)
-    # Not before: were the new name lost in a power cut, and the old one gone, the rows would be lost.
+    # Not earlier: a power cut could lose the new name, and without the old one the rows would be lost.
     for written, _ in files:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(written)

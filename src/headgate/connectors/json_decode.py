@@ -30,7 +30,7 @@ Places = npt.NDArray[np.int64]
 
 
 def check_types(schema: pa.Schema, what: str) -> None:
-    """Raise SourceError for a column whose type JSON does not give; ``what`` says who asked."""
+    """Raise SourceError for a column whose type JSON does not give; ``what`` names the connector."""
     for field in schema:
         problem = _unreadable(field.type)
         if problem:
@@ -108,14 +108,14 @@ def depth(value: bytes) -> int:
     """How many objects and lists are inside each other, or at least as many."""
     if value.count(b"{") + value.count(b"[") <= DEEPEST:
         return 0
-    # Of "{" and "[", of "}" and "]", the letter case bit is all that differs.
+    # "{" and "[" differ in the letter-case bit only, and so do "}" and "]".
     bare = np.frombuffer(_STRING.sub(b"", value), dtype=np.uint8) | 0x20
     levels = (bare == ord("{")).astype(np.int32) - (bare == ord("}"))
     return int(levels.cumsum(dtype=np.int64).max(initial=0))
 
 
 def _read(values: pa.Array, schema: pa.Schema, nulls: bool) -> pa.RecordBatch:
-    # Arrow takes bytes as they are, and those of ignored fields it does not even look at.
+    # Arrow does not check bytes, and does not even look at those of ignored fields.
     values.cast(pa.string())
     if too_deep(values):
         raise _Unreadable(f"objects and lists are more than {DEEPEST:,} levels deep")
@@ -175,7 +175,7 @@ def _named(why: Exception, schema: pa.Schema) -> str:
 
 
 def _read_type(type_: pa.DataType) -> pa.DataType:
-    """The type to read as: JSON's dates are strings."""
+    """The type to read: JSON's dates are strings."""
     if pt.is_date(type_):
         return pa.string()
     if pt.is_struct(type_):

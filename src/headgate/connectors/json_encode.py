@@ -19,7 +19,7 @@ _CONTROL = [chr(code) for code in range(0x20)]
 
 
 def check_types(schema: pa.Schema, what: str) -> None:
-    """Raise SinkError for a column that JSON cannot hold; ``what`` says who asked."""
+    """Raise SinkError for a column that JSON cannot hold; ``what`` names the connector."""
     for field in schema:
         problem = _unwritable(field.type)
         if problem:

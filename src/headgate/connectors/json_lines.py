@@ -1,4 +1,4 @@
-"""Files with a JSON object on each line: read block by block, and a line that is none keeps its place."""
+"""Files with a JSON object on each line, read block by block; a line that is no object keeps its place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _cut(data: bytes, first: int) -> tuple[Lines, int]:
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     text = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     numbers = np.arange(first, first + len(ends))
-    # Whatever is not blank hardly ever begins with a space.
+    # Lines with content hardly ever begin with a space.
     blank = [at for at in np.flatnonzero(codes[offsets[:-1]] <= 32).tolist() if not text[at].as_py().strip()]
     if blank:
         kept = np.delete(np.arange(len(ends)), blank)

@@ -37,8 +37,8 @@ class PackageError(HeadgateError):
 class Choice:
     """Packages that are used together, as ``group:name:version``; what they need comes with them.
 
-    ``instead`` replaces the version of something that they need (``group:name`` to version); what the
-    groups ``without`` make is left out, as it is there already.
+    ``instead`` replaces the version of something that they need (``group:name`` to version); packages
+    of the groups ``without`` are left out, because Spark has them already.
     """
 
     packages: tuple[str, ...]
@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def folder(self) -> str:
-        """Its name in the cache."""
+        """The name of its folder in the cache."""
         named = [package.split(":", 1)[1].replace(":", "-") for package in self.packages]
         named += [f"{module.split(':')[1]}-{version}" for module, version in self.instead.items()]
         return "+".join(named)
@@ -202,7 +202,7 @@ def _fetch(choice: Choice) -> str | None:
         try:
             os.rename(work / "jars", cache() / choice.folder)
         except OSError:
-            # Somebody else fetched the same meanwhile; a package's version never changes.
+            # Another process fetched the same meanwhile; a package's version never changes.
             if not (cache() / choice.folder).is_dir():
                 raise
     return None

@@ -66,7 +66,7 @@ def to_list(rows: list[dict[str, Any]]) -> ListSink:
 
 
 def to_function(fn: Callable[[str, pa.RecordBatch], object]) -> FunctionSink:
-    """A sink that calls ``fn(query_name, record_batch)`` with results as they come, in order."""
+    """A sink that calls ``fn(query_name, record_batch)`` with each batch of results, in order."""
     if not callable(fn):
         raise SinkError(
             f"to_function: {fn!r} is not a function; it is called as fn(query_name, record_batch)."

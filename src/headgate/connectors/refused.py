@@ -1,6 +1,6 @@
 """Rows that a source refuses: a line that is no JSON, a record of another shape.
 
-Such a row has come like any other: it takes its turn and has a serial.  So it keeps its place in the batch,
+A refused row arrived like any other: it takes its turn and has a serial.  So it keeps its place in the batch,
 as a row of nulls, and one more column says what is wrong with it.  Only batches with such rows have it.
 """
 
@@ -18,7 +18,7 @@ COLUMN = pa.field("__refused", _KIND)
 
 
 class Refusal(NamedTuple):
-    """A row that was refused: its place in the batch, why, and what came, as JSON."""
+    """A row that was refused: its place in the batch, the reason, and the row itself as JSON."""
 
     place: int
     reason: str
@@ -43,20 +43,20 @@ def with_refused(
     else:
         columns = good.take(pa.array(np.cumsum(~bad) - 1, mask=bad)).columns
     fields = [pa.array([getattr(r, name) for r in refusals], pa.string()) for name in ("reason", "row")]
-    told = pa.StructArray.from_arrays(fields, fields=list(_KIND))
-    told = told.take(pa.array(np.cumsum(bad) - 1, mask=~bad))
-    return pa.RecordBatch.from_arrays([*columns, told], schema=schema.append(COLUMN))
+    notes = pa.StructArray.from_arrays(fields, fields=list(_KIND))
+    notes = notes.take(pa.array(np.cumsum(bad) - 1, mask=~bad))
+    return pa.RecordBatch.from_arrays([*columns, notes], schema=schema.append(COLUMN))
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Refusal]]:
     """The good rows, their places among all of them, and the refused ones."""
-    told = batch.column(batch.num_columns - 1)
-    refused = told.is_valid().to_numpy(zero_copy_only=False)
+    notes = batch.column(batch.num_columns - 1)
+    refused = notes.is_valid().to_numpy(zero_copy_only=False)
     places = np.flatnonzero(~refused)
     rows = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=pa.schema(list(batch.schema)[:-1]))
     refusals = [
         Refusal(place, value["reason"], value["row"])
-        for place, value in zip(np.flatnonzero(refused).tolist(), told.drop_null().to_pylist(), strict=True)
+        for place, value in zip(np.flatnonzero(refused).tolist(), notes.drop_null().to_pylist(), strict=True)
     ]
     return rows.take(pa.array(places)), places, refusals
 

@@ -70,8 +70,10 @@ class Source(ABC):
     """It ends by itself."""
     computed_by_tasks: bool = False
     """Its rows follow from their numbers alone, so a task can make them from this description."""
+    path: str | None = None
+    """The folder or files it reads, for sources that read some: a sink must not write there."""
     live: bool = False
-    """Its tuples arrive over time, so they are admitted as they come and not in turns."""
+    """Its tuples arrive over time, so they are admitted in the order of arrival and not in turns."""
     refuses: bool = False
     """It may refuse rows (``sources.refused``): they are dead letters, or fail the queries that read it."""
     path: str | None = None

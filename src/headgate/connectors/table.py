@@ -14,7 +14,7 @@ from headgate.graph.schema import normalise, require_columns
 
 
 class TableSource(Source):
-    """Rows in the order of ``follow_column``, each value of which is read once.
+    """Rows in the order of ``follow_column``; each of its values is read once.
 
     ``table`` is a name in Spark's catalog, or None if ``format`` and ``options`` are those of Spark's reader.
     """

@@ -41,6 +41,6 @@ def to_table(name_or_options: str | Mapping[str, Any], mode: str = "append") -> 
     table, format, options = check_table(name_or_options, "to_table", SinkError)
     if mode != "append":
         raise SinkError(
-            f"to_table: mode={mode!r} is not supported; results are appended as they come (mode='append')."
+            f"to_table: mode={mode!r} is not supported; results can only be appended (mode='append')."
         )
     return TableSink(table, format, options, mode)

@@ -5,7 +5,7 @@ every engine and whenever it is read again.  One row in five is sold in a store;
 sessions that take turns.  The shop's days are short: ``rows_per_day`` rows each, so that a demo sees weeks.
 
     numbers = app.source("numbers", hg.from_rate(5_000))
-    clicks = numbers.map_packets(LiveClicks(15_000), schema=streams.SCHEMAS["web_clickstreams"])
+    clicks = numbers.map_packets(LiveClicks(15_000), schema=tables.WEB_CLICKSTREAMS)
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.demo.tpcx_bb import clicks, sales, streams
-from headgate.demo.tpcx_bb.arrivals import DAY, SECOND, Floats, Ints
-from headgate.demo.tpcx_bb.dimensions import (
+from headgate.demo.tpcx_bb import tables
+from headgate.demo.tpcx_bb.tables import (
     CART,
     CATEGORIES,
+    DAY,
     GENERAL,
     ORDER,
     PRODUCT,
     REVIEW,
     SEARCH,
+    SECOND,
     WELCOME,
-    category_of,
-    page,
-    prices,
+    Floats,
+    Ints,
 )
 
 ITEMS = 500
 USERS = 4_000
-_START = round(streams.START.timestamp()) * SECOND
+_START = round(tables.START.timestamp()) * SECOND
 _PLACES = 8
 """Clicks of the longest session."""
 _PAUSE = 75 * SECOND
@@ -78,11 +78,11 @@ class LiveClicks:
         columns = {
             "wcs_sales_sk": np.where(known & (page_type == ORDER), session, -1),
             "wcs_item_sk": item,
-            "wcs_web_page_sk": page(page_type, _chosen(number, 12, 4)),
+            "wcs_web_page_sk": tables.page(page_type, _chosen(number, 12, 4)),
             "wcs_user_sk": np.where(known, 1 + _chosen(session, 13, USERS), -1),
             "wcs_ts": ts - late,
         }
-        return clicks.batch(columns), causes
+        return tables.clicks(columns), causes
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class LiveSales:
         ts = _time(ticket * _ON_A_TICKET * 5 + 4, self.rows_per_day)
         # Sales of a category rise or decline through a season of four weeks.
         season = ts // DAY % 28 / 28 - 0.5
-        trend = np.exp(np.asarray(sales.TRENDS)[category_of(item) - 1] * 2 * season)
+        trend = np.exp(np.asarray(tables.TRENDS)[tables.category_of(item) - 1] * 2 * season)
         quantity = 1 + (_chosen(number, 23, 600) / 100 * trend).astype(np.int64)
         price = _prices()[item - 1]
         paid: Floats = (price * (1 - 0.05 * _chosen(number, 24, 7))).round(2)
@@ -118,12 +118,12 @@ class LiveSales:
             "ss_net_paid": (paid * quantity).round(2),
             "ss_ts": ts,
         }
-        return sales.batch(columns), causes
+        return tables.sales(columns), causes
 
 
 def item_table() -> pa.Table:
     """The items of the live shop."""
-    return streams.dimension("item", items=ITEMS)
+    return tables.item(ITEMS, 0)
 
 
 def _time(value: Ints, rows_per_day: int) -> Ints:
@@ -151,4 +151,4 @@ def _skewed(number: Ints, question: int) -> Ints:
 
 @cache
 def _prices() -> Floats:
-    return prices(ITEMS, 0)
+    return tables.prices(ITEMS, 0)

@@ -163,7 +163,7 @@ QUESTIONS: tuple[Question, ...] = (
     _alert("big-purchase", "a purchase over 190", "kind = 'buy' AND price > 190"),
     _alert("big-cart", "more than 198 in one go into a cart", "kind = 'cart' AND price > 198"),
     _alert("free-item", "something sold for nearly nothing", "kind = 'buy' AND price < 1"),
-    _alert("watched-item", "anybody buys item 77", "item = 77 AND kind = 'buy'"),
+    _alert("watched-item", "a user buys item 77", "item = 77 AND kind = 'buy'"),
     _alert("watched-user", "user 1001 does anything", "user = 1001", "kind"),
     _alert("anonymous-buys", "a purchase without a user", "user = 0 AND kind = 'buy'"),
     _alert("jewels", "jewels looked at", "category = 4 AND price > 180", "kind"),

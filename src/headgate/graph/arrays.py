@@ -16,7 +16,7 @@ Empty = Callable[[int, Any], npt.NDArray[Any]]
 """Of a number of values and their type: an array that may hold anything."""
 
 _providers: list[Empty] = []
-"""The last is asked.  Several while several runs are under way: whose memory it is makes no difference."""
+"""The last one serves all.  There are several during several runs; each of them may serve any run."""
 _numbers = np.arange(1 << 16, dtype=np.int64)
 
 

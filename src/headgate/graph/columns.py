@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PipelineError, TypeMismatch
+from headgate.graph.schema import require_columns
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -81,6 +82,16 @@ def check_key(field: pa.Field, what: str) -> None:
             f"{what}: column '{field.name}' is {field.type}, which cannot be a key; use numbers, text, "
             "dates, timestamps or booleans."
         )
+
+
+def key_columns(
+    schema: pa.Schema, names: Sequence[str], what: str
+) -> tuple[tuple[str, ...], list[pa.DataType]]:
+    """Key columns as ``schema`` spells them, and their types, which must be a key's."""
+    found = tuple(require_columns(schema, names, what))
+    for name in found:
+        check_key(schema.field(name), what)
+    return found, [schema.field(name).type for name in found]
 
 
 def invalid(array: pa.Array) -> Mask | None:

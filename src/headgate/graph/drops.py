@@ -1,23 +1,21 @@
 """Load shedding's drop boxes (Aurora's load shedder, section 2.2): which of the tuples that come are dropped.
 
 A random drop chooses by a hash of box and serial, a semantic one by importance: what is below a quantile of
-recent tuples goes.  Either is a function of the tuples and of a ``Drop``, so who knows the drop that was in
-force can repeat it exactly; and a larger share drops what a smaller one does, and more.
+recent tuples goes.  Either is a function of the tuples and of a ``Drop``, so a recovery that knows the drop
+in force repeats it exactly.  A larger share drops the same tuples as a smaller one, and more.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.graph.importance import Floats, Importance
-from headgate.graph.operators.universal import splitmix64
-from headgate.graph.packet import Packet, Serials
+from headgate.graph.packet import Packet
+from headgate.graph.partition import chosen, seed_of
 
 RANDOM, SEMANTIC = "random", "semantic"
 RECENT = 4096
@@ -44,27 +42,21 @@ class Dropper:
 
     def __init__(self, box: str, importance: Importance | None = None) -> None:
         # Not the hash by which the synthetic box selects: what is dropped must not depend on that.
-        digest = hashlib.blake2b(box.encode(), digest_size=8, person=b"shed").digest()
-        self._seed = np.frombuffer(digest, dtype="<u8")[0]
+        self._seed = seed_of(box, b"shed")
         self.importance = importance
 
     def keep(self, packet: Packet, drop: Drop, values: Floats | None = None) -> Packet:
         """What is left of a packet; its markers stay with it.  ``values``: its rows' importance."""
         if drop.reason == RANDOM:
-            gone = self._chosen(packet.order.serials, drop.share)
+            gone = chosen(packet.order.serials, self._seed, drop.share)
         else:
             assert values is not None
             gone = values < drop.below
             if drop.ties:
-                gone |= (values == drop.below) & self._chosen(packet.order.serials, drop.ties)
+                gone |= (values == drop.below) & chosen(packet.order.serials, self._seed, drop.ties)
         if not gone.any():
             return packet
         return packet.filter(pa.array(~gone))
-
-    def _chosen(self, serials: Serials, share: float) -> npt.NDArray[np.bool_]:
-        mixed = splitmix64(splitmix64(serials.astype(np.uint64)) ^ self._seed)
-        # 53 bits, so that the comparison with a float is exact.
-        return (mixed >> np.uint64(11)) < np.uint64(round(share * 2**53))
 
 
 class Recent:

@@ -63,8 +63,16 @@ def parse_duration(duration: str | int | float, what: str) -> int:
     return micros
 
 
+def parse_period(given: str | float | None, what: str, option: str) -> int | None:
+    """Microseconds of an option that may be left out, and is more than zero otherwise."""
+    micros = None if given is None else parse_duration(given, f"{what}: {option}")
+    if micros == 0:
+        raise PipelineError(f"{what}: {option}= must be more than zero.")
+    return micros
+
+
 def _rounded(micros: float, duration: str, what: str) -> int:
-    """Whole microseconds, of which a timestamp has room for 2^63."""
+    """Whole microseconds; a timestamp holds fewer than 2^63."""
     if not abs(micros) < 2.0**63:
         raise PipelineError(f"{what}: '{duration:.40}' is not a duration that microseconds can count.")
     return round(micros)

@@ -1,4 +1,4 @@
-"""What a tuple is worth to a query, by an expression of the user's, and where in the network it can be told.
+"""What a tuple is worth to a query, by the user's expression, and where in the network it can be computed.
 
 Semantic load shedding drops the least important tuples.  A query's expression is evaluated on the tuples as
 they are where the drop takes place, so it has to be computable there, and all queries behind that place have
@@ -30,7 +30,7 @@ class Importance:
         self._expressions = [_number(text, schema) for schema in schemas]
 
     def of(self, batch: pa.RecordBatch, port: int) -> Floats:
-        """How important every row is; a row on which there is no saying is the least."""
+        """How important every row is; a row without a value is the least important."""
         values, _ = self._expressions[port].evaluate_safe(batch)
         found: Floats = pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)
         if values.null_count:

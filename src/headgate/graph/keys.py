@@ -16,63 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas._libs.hashtable import Int64HashTable
 
 from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
+from headgate.graph.numbering import Numbering, grown
 
 _SMALL = 1024
 _encode = pc.get_function("dictionary_encode").call
-
-
-def grown(array: npt.NDArray[Any], size: int, fill: Any = 0) -> npt.NDArray[Any]:
-    """``array`` with room for ``size`` elements, at least doubled if it has to move."""
-    if len(array) >= size:
-        return array
-    larger = np.full(max(size, 2 * len(array), 64), fill, dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
-class Numbering:
-    """Distinct 64-bit integers, numbered from 0 in the order in which they first came."""
-
-    __slots__ = ("_table", "count", "values")
-
-    def __init__(self) -> None:
-        self._table = Int64HashTable(_SMALL)
-        self.values: Ints = np.empty(_SMALL, dtype=np.int64)
-        self.count = 0
-
-    @staticmethod
-    def of(values: Ints) -> Numbering:
-        """Of distinct values, in this order."""
-        made = Numbering()
-        made._table = Int64HashTable(max(len(values), _SMALL))
-        made._add(np.ascontiguousarray(values))
-        return made
-
-    def _add(self, fresh: Ints) -> None:
-        start, self.count = self.count, self.count + len(fresh)
-        self._table.map_keys_to_values(fresh, np.arange(start, self.count, dtype=np.int64))
-        self.values = grown(self.values, self.count)
-        self.values[start : self.count] = fresh
-
-    def number(self, values: Ints) -> Ints:
-        """The number of every value; those not seen before get new ones."""
-        values = np.ascontiguousarray(values)
-        numbers: Ints = self._table.lookup(values)
-        unknown = (numbers < 0).nonzero()[0]
-        if len(unknown):
-            # A table of its own finds the distinct new values: the persistent one only looks up and adds.
-            missing = values[unknown]
-            fresh, places = Int64HashTable(len(missing)).factorize(missing)
-            numbers[unknown] = places + self.count
-            self._add(fresh)
-        return numbers
-
-    def find(self, values: Ints) -> Ints:
-        """The number of every value, -1 if it was never seen."""
-        return self._table.lookup(np.ascontiguousarray(values))  # type: ignore[no-any-return]
 
 
 class _Narrow:
@@ -98,11 +47,17 @@ class _Narrow:
         codes[null] = 0
         return codes
 
+    def find(self, array: pa.Array) -> Ints:
+        """The codes of known values; 0 for null and for values that never came."""
+        codes = self._numbering.find(integers(array)) + 1
+        null = invalid(array)
+        return codes if null is None else np.where(null, 0, codes)
+
     def values(self, codes: Ints) -> pa.Array:
         return from_integers(self._numbering.values[codes - 1], codes == 0, self.type)
 
     def retain(self, codes: Ints) -> tuple[_Narrow, Ints]:
-        """Only what these codes stand for; and by code, the one that it has there."""
+        """An encoder of only these codes' values; and by old code, the new one."""
         smaller, kept = _Narrow(self.type), _without_null(codes, self.count)
         smaller._numbering = Numbering.of(self._numbering.values[kept - 1])
         return smaller, moved(kept, np.arange(1, len(kept) + 1))
@@ -122,21 +77,28 @@ class _Wide:
         return len(self._codes) + 1
 
     def codes(self, array: pa.Array) -> Ints:
-        if pa.types.is_decimal(self.type):
-            array = array.view(self._stored)
-        encoded = _encode((array,))
-        words = encoded.dictionary.to_numpy(zero_copy_only=False)
+        words, indices = self._words(array)
         before = len(self._codes)
         codes = np.fromiter(map(self._codes.__getitem__, words), dtype=np.int64, count=len(words))
         if len(self._codes) > before:
             fresh = codes > before
             self._values = grown(self._values, len(self._codes) + 1, None)
             self._values[codes[fresh]] = words[fresh]
+        return np.append(codes, 0)[indices]
+
+    def find(self, array: pa.Array) -> Ints:
+        words, indices = self._words(array)
+        codes = np.fromiter((self._codes.get(word, 0) for word in words), dtype=np.int64, count=len(words))
+        return np.append(codes, 0)[indices]
+
+    def _words(self, array: pa.Array) -> tuple[npt.NDArray[Any], Ints]:
+        """The distinct values of a packet, and each row's place among them; null's is behind the last."""
+        if pa.types.is_decimal(self.type):
+            array = array.view(self._stored)
+        encoded = _encode((array,))
+        words = encoded.dictionary.to_numpy(zero_copy_only=False)
         indices = encoded.indices
-        if indices.null_count:
-            codes = np.append(codes, 0)
-            indices = indices.fill_null(len(words))
-        return codes[indices.to_numpy()]  # type: ignore[no-any-return]
+        return words, (indices.fill_null(len(words)) if indices.null_count else indices).to_numpy()
 
     def values(self, codes: Ints) -> pa.Array:
         stored = pa.array(self._values[codes], type=self._stored)
@@ -163,6 +125,8 @@ class _Null:
     def codes(self, array: pa.Array) -> Ints:
         return np.zeros(len(array), dtype=np.int64)
 
+    find = codes
+
     def values(self, codes: Ints) -> pa.Array:
         return pa.nulls(len(codes))
 
@@ -178,13 +142,13 @@ def moved(numbers: Ints, places: Ints) -> Ints:
 
 
 def _without_null(codes: Ints, count: int) -> Ints:
-    """The different codes of values, in order."""
-    kept = distinct(codes, count)
+    """The distinct codes of values, ascending, without null's."""
+    kept = sorted_distinct(codes, count)
     return kept[1:] if len(kept) and not kept[0] else kept
 
 
-def distinct(numbers: Ints, count: int) -> Ints:
-    """The different ones of numbers below ``count``, in order."""
+def sorted_distinct(numbers: Ints, count: int) -> Ints:
+    """The distinct numbers among numbers below ``count``, ascending."""
     there = np.zeros(count, dtype=np.bool_)
     there[numbers] = True
     return there.nonzero()[0]
@@ -219,6 +183,16 @@ class KeyIndex:
             slots = pairs.number((slots << 32) | encoder.codes(column))
         return slots
 
+    def find(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row's key; -1 if it never came or a part of it is null.  Changes nothing."""
+        slots = self._columns[0].find(columns[0])
+        unknown = slots == 0
+        for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
+            codes = encoder.find(column)
+            slots = pairs.find((slots << 32) | codes)
+            unknown |= (codes == 0) | (slots < 0)
+        return np.where(unknown, -1, slots)
+
     def keys(self, slots: Ints) -> list[pa.Array]:
         """The key columns of ``slots``."""
         keys: list[pa.Array] = []
@@ -231,18 +205,20 @@ class KeyIndex:
         return keys[::-1]
 
     def retain(self, slots: Ints) -> tuple[KeyIndex, Ints]:
-        """An index of only these different slots, and their slots in it: how dead keys are forgotten."""
+        """An index of only these distinct slots, and their new slots: it forgets dead keys."""
         index = KeyIndex(self.types)
         return index, index._take(self, len(self._pairs), slots) if self._columns else slots
 
     def _take(self, index: KeyIndex, level: int, slots: Ints) -> Ints:
-        """Take these slots of another index over, of its columns up to ``level``; where they are now."""
+        """Take over these slots of another index, for its columns up to ``level``; their new places."""
         if not level:
             self._columns[0], places = index._columns[0].retain(slots)
             return places[slots]
         paired = index._pairs[level - 1].values[slots]
         before, codes = paired >> 32, paired & 0xFFFF_FFFF
-        known = distinct(before, index._pairs[level - 2].count if level > 1 else index._columns[0].count)
+        known = sorted_distinct(
+            before, index._pairs[level - 2].count if level > 1 else index._columns[0].count
+        )
         there = moved(known, self._take(index, level - 1, known))
         self._columns[level], places = index._columns[level].retain(codes)
         self._pairs[level - 1] = Numbering.of((there[before] << 32) | places[codes])

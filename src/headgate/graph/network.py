@@ -37,7 +37,7 @@ class Box:
     operator: Operator
     ports: tuple[Port, ...] = ()
     key: str | None = None
-    """What a checkpoint knows a copy by that one query has of a box; None: it follows from the box."""
+    """The key, in a checkpoint, of one query's own copy of a box; None: it follows from the box."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Output:
     start: str | int = "earliest"
     """Where a query begins that joins an application under way: "earliest", "now" or a serial."""
     importance: str | None = None
-    """What a tuple is worth to the query if some must be dropped, as an expression; None: all the same."""
+    """What a tuple is worth to the query when tuples are shed, as an expression; None: all the same."""
     query_class: int = 0
     """Queries of a higher class go first, where the policy knows classes."""
 
@@ -150,7 +150,7 @@ class Network:
         return Network(list(sources), list(boxes), list(outputs), name)
 
     def joined(self, boxes: Sequence[Box], outputs: Sequence[Output]) -> Network:
-        """The network with boxes and queries more; those that there are keep their numbers."""
+        """The network with more boxes and queries; existing boxes keep their numbers."""
         every = [*self.boxes, *boxes]
         letters = self.dead_letter
         if letters is not None:

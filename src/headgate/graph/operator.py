@@ -10,7 +10,8 @@ works row by row (``slow`` is then true).
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -34,8 +35,8 @@ class State:
 
     A large state need not be written whole each time: a snapshot followed by ``changes``, applied in
     turn, is the same state.  What time alone brings about (a window closes, a key expires, a row can find
-    no partner any more) is not among the changes: how far time has come is in every table's metadata, and
-    whoever applies it draws the same conclusions.  A part of every table, by key, is the part of the state.
+    no partner any more) is not among the changes: every table's metadata has the time, and ``apply`` draws
+    the same conclusions from it.  The rows of some keys in every table are the state of these keys.
 
     A small state implements ``snapshot`` and ``apply`` only: by default its changes are all of it.
     """
@@ -44,23 +45,28 @@ class State:
     """Rows that came after their window had closed."""
     nbytes: int = 0
     """Bytes that a call touches, where they are known: a simulation with a memory model charges for them."""
+    ended: Mapping[int, int] = MappingProxyType({})
+    """Inputs whose sources have ended, and the serial from which on they do not hold time back.  An engine
+    sets it before a call, if the operator ``holds_time``."""
+    idle: Collection[int] = frozenset()
+    """Inputs that do not hold time back now, after their last row in the call; set like ``ended``."""
 
     def snapshot(self) -> pa.Table:
         raise NotImplementedError
 
     def track(self) -> None:
-        """From now on remember what changes, so that ``changes`` can tell."""
+        """From now on remember what changes, for ``changes``."""
 
     def changes(self) -> pa.Table:
         """What has changed since ``track``, the last ``changes`` or ``apply``, key columns first.
 
-        It costs time and rows in proportion to what has changed.  Only a state that tracks can tell.
+        It costs time and rows in proportion to what has changed.  Call ``track`` first.
         By default it is the whole snapshot, which serves a state that forgets no key.
         """
         return self.snapshot()
 
     def apply(self, changes: pa.Table) -> None:
-        """Take over what ``changes`` of a state that was equal to this one told: its rows replace ours."""
+        """Take over the ``changes`` of a state that was equal to this one: their rows replace ours."""
         raise NotImplementedError
 
 
@@ -83,8 +89,7 @@ class Operator:
     times_by_input: tuple[str | None, ...] = ()
     """For each input the column by which event time moves a keyed operator; None if it looks at none."""
     holds_time: ClassVar[bool] = False
-    """Its state has ``ended`` and ``idle``: inputs whose sources have ended or are idle, which do not hold
-    the time of a join back.  An engine sets them before a call."""
+    """It looks at its state's ``ended`` and ``idle``: a join's time is held back by its slower input."""
     ties_by_output: tuple[tuple[str, ...], ...] = ()
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""

@@ -4,8 +4,8 @@ A packet is an Arrow record batch plus, for every row, its order key and the arr
 that caused it.  The order key is (serial, ordinal): the serial number of the source tuple that caused
 the row, and the row's place among that tuple's results.  On one arrow of the network rows travel in
 order, so the ordinal is the row's position and needs no storage, except where a packet is split and its
-parts will be put together again; the serial and the arrival are kept lazily: a filter only remembers its
-mask, and nobody pays for order keys that nobody looks at.
+parts will be put together again.  Serials and arrivals are kept lazily: a filter only remembers its mask, and
+order keys are computed when they are first used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Order:
 
     The base is what a source gave: consecutive serials from a start (an int) or an array, and one
     arrival time for all rows (a float) or one each.  ``filter`` and ``take`` stack selections on it,
-    which are applied when somebody asks.  Rows of a split packet also have ordinals: their places in the
+    which are applied at the first use.  Rows of a split packet also have ordinals: their places in the
     whole of it, which tell rows of one serial apart.
     """
 
@@ -237,7 +237,7 @@ class Ticks:
 class Packet:
     """A record batch with the order of its rows, and the markers that travel with it.
 
-    Nobody changes one once it is made; it is not frozen because that would triple the cost of making it.
+    A packet never changes once it is made.  It is not frozen, because freezing would triple the cost of one.
     """
 
     batch: pa.RecordBatch

@@ -1,12 +1,13 @@
 """Which bucket a row belongs to.
 
 The hash is our own, so that a key is in the same bucket in every process, on every machine and in every
-version: splitmix64 (Steele, Lea and Flood, 2014) over the key's values.  Equal keys have equal buckets,
-whatever the width of their type.
+version: splitmix64 (Steele, Lea and Flood, 2014) over the key's values.  Equal keys have equal buckets, also
+if their types have different widths.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +25,25 @@ _NULL = np.uint64(0x5851_F42D_4C95_7F2D)
 _WORD = 8
 
 
-def _mix(bits: Hashes) -> Hashes:
+def splitmix64(bits: Hashes) -> Hashes:
+    """64 well-mixed bits of each value."""
     bits = bits + _GOLDEN
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+def seed_of(name: str, purpose: bytes = b"") -> np.uint64:
+    """A seed that follows from a name; another one for each purpose."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, person=purpose).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+def chosen(serials: npt.NDArray[np.int64], seed: np.uint64, share: float) -> npt.NDArray[np.bool_]:
+    """A share of the serials: always the same ones, and with a larger share the same ones and more."""
+    mixed = splitmix64(splitmix64(serials.astype(np.uint64)) ^ seed)
+    # 53 bits, so that the comparison with a float is exact.
+    return (mixed >> np.uint64(11)) < np.uint64(round(share * 2**53))
 
 
 def hashes(array: pa.Array) -> Hashes:
@@ -39,9 +54,9 @@ def hashes(array: pa.Array) -> Hashes:
         return np.full(len(array), _NULL)
     if pa.types.is_decimal(kind):
         words = limbs(array)
-        mixed = _mix(_mix(words[:, 0].view(np.uint64)) ^ words[:, 1].view(np.uint64))
+        mixed = splitmix64(splitmix64(words[:, 0].view(np.uint64)) ^ words[:, 1].view(np.uint64))
     elif is_narrow(kind):
-        mixed = _mix(integers(array).view(np.uint64))
+        mixed = splitmix64(integers(array).view(np.uint64))
     else:
         encoded = array.dictionary_encode()
         mixed = np.append(_text_hashes(encoded.dictionary), _NULL)
@@ -63,14 +78,14 @@ def _text_hashes(words: pa.Array) -> Hashes:
         padded[: data.size] = np.frombuffer(data, dtype=np.uint8)
     # Eight bytes from every byte on, so that a word can be read where a string starts.
     at = np.ndarray((len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
-    mixed = _mix(lengths.astype(np.uint64))
+    mixed = splitmix64(lengths.astype(np.uint64))
     active = np.flatnonzero(lengths)
     done = 0
     while len(active):
         left = np.minimum(lengths[active] - done, _WORD)
         chunk = at[starts[active] + done].astype(np.uint64)
         chunk &= np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> ((_WORD - left) * 8).astype(np.uint64)
-        mixed[active] = _mix(mixed[active] ^ chunk)
+        mixed[active] = splitmix64(mixed[active] ^ chunk)
         done += _WORD
         active = active[lengths[active] > done]
     return mixed
@@ -82,7 +97,7 @@ def buckets(batch: pa.RecordBatch, keys: Sequence[str], count: int) -> npt.NDArr
         return np.zeros(batch.num_rows, dtype=np.int32)
     mixed = hashes(batch.column(keys[0]))
     for key in keys[1:]:
-        mixed = _mix(mixed ^ (hashes(batch.column(key)) * _GOLDEN))
+        mixed = splitmix64(mixed ^ (hashes(batch.column(key)) * _GOLDEN))
     return (mixed % np.uint64(count)).astype(np.int32)
 
 

@@ -1,7 +1,7 @@
 """Schemas as Spark sees them: the few types that every operator may meet, and columns found by name.
 
-Whatever a source delivers is brought to these types once, at the edge, so that no operator has to ask
-whether a string is large, a timestamp in milliseconds or a column dictionary-encoded.
+Rows of a source are converted to these types once, at the edge, so that no operator has to ask whether a
+string is large, a timestamp in milliseconds or a column dictionary-encoded.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ _PLAIN = {
     # A column that never had a value is a string to Spark's readers.
     pa.null(): pa.string(),
 }
+
+
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
 
 
 def normalise(schema: Any) -> pa.Schema:
@@ -81,7 +84,7 @@ def normal_type(type_: pa.DataType, column: str) -> pa.DataType:
         return pa.map_(normal_type(type_.key_type, column), normal_type(type_.item_type, column))
     if pt.is_struct(type_):
         return pa.struct([pa.field(f.name, normal_type(f.type, f"{column}.{f.name}")) for f in type_.fields])
-    if hasattr(type_, "value_type"):
+    if any(is_kind(type_) for is_kind in _LISTS):
         return pa.list_(normal_type(type_.value_type, column))
     raise PipelineError(
         f"Column '{column}' has type {type_}, which Headgate does not support; "

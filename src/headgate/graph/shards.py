@@ -104,8 +104,8 @@ def _owners(operator: Operator, shards: Sequence[Shard], buckets: int) -> npt.ND
         mine = np.array(shard if isinstance(shard, range) else range(*shard), dtype=np.int64)
         if ((mine < 0) | (mine >= buckets)).any() or (owners[mine] >= 0).any():
             raise PipelineError(
-                f"{operator.label}: shard {number} has buckets {mine[0]} to {mine[-1]}, some of which are "
-                f"another shard's or not among the {buckets} that there are; give every bucket to one shard."
+                f"{operator.label}: shard {number} has buckets {mine[0]} to {mine[-1]}; some are another "
+                f"shard's or not among the {buckets} that there are. Give every bucket to one shard."
             )
         owners[mine] = number
     if (owners < 0).any():

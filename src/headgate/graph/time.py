@@ -1,7 +1,7 @@
 """Event time as an operator sees it: the running maximum of the time column, minus the allowed lateness.
 
 Time advances per tuple, never per packet, so that what an operator says does not depend on how the stream
-was cut.  An operator that sees only some rows of its stream (one bucket's) is told by the packet's ticks how
+was cut.  An operator that sees only some rows of its stream (one bucket's) learns from the packet's ticks how
 time moved in the whole of it.
 """
 

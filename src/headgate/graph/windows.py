@@ -48,7 +48,7 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0) -> Window
 
 
 def sliding(size: str | float, *, every: str | float, on: str, lateness: str | float = 0) -> Window:
-    """Windows of ``size`` that start ``every`` so often and overlap."""
+    """Windows of ``size`` that overlap: one starts every ``every``."""
     return _window("sliding", size, every, on, lateness)
 
 

@@ -1,10 +1,10 @@
-"""What was measured on a machine, in a file: prices of memory, and what operators cost when they run alone.
+"""A file of measurements of a machine: prices of memory, and what operators cost when they run alone.
 
-``headgate calibrate`` writes one, ``hg.Simulated(costs=FILE, memory=FILE)`` predicts with it.  Beside the
-tables of ``engines/memory_model.py`` it has
+``headgate calibrate`` writes one, ``hg.Simulated(costs=FILE, memory=FILE)`` predicts with it.  In addition to
+the tables of ``machine/memory_model.py`` it has
 
     [engine]
-    call = 45.0           # microseconds of a box call beside its operator
+    call = 45.0           # microseconds of a box call without its operator
     scale = 1.08          # how much dearer operators are in a whole query than alone
 
     [operators]           # microseconds of a call; nanoseconds of a tuple, of a result, of a key
@@ -25,7 +25,8 @@ import numpy as np
 from headgate.errors import PipelineError
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Packet
-from headgate.machine.memory_model import MemoryModel, number, parse, read_file, spell, table
+from headgate.machine import toml
+from headgate.machine.memory_model import MemoryModel, parse, read_file
 
 _MICRO, _NANO = 1e-6, 1e-9
 _UNITS = (_MICRO, _NANO, _NANO, _NANO)
@@ -77,19 +78,20 @@ class Calibration:
             label: [part / unit for part, unit in zip(cost, _UNITS, strict=True)]
             for label, cost in sorted(self.operators.items())
         }
-        tables = self.memory.to_data() | {
+        data = {"name": self.memory.name, "notes": self.memory.notes}
+        data |= self.memory.to_data() | {
             "engine": {"call": self.call_overhead / _MICRO, "scale": self.scale},
             "operators": operators,
         }
         try:
-            Path(path).write_text(spell(self.memory.name, self.memory.notes, tables), encoding="utf-8")
+            Path(path).write_text(toml.dumps(data), encoding="utf-8")
         except OSError as error:
             raise PipelineError(f"The calibration cannot be written to '{path}': {error.strerror}.") from None
 
     @staticmethod
     def load(path: str | Path) -> Calibration:
         data, where = read_file(path), str(path)
-        engine = table(data, "engine", where)
+        engine = toml.table(data, "engine", where)
         operators = data.get("operators", {})
         if not isinstance(operators, dict):
             raise PipelineError(f"'{where}': 'operators' must be a table.")
@@ -100,11 +102,11 @@ class Calibration:
                     f"'{where}': operator '{label}' must be [call, tuple, result, key], not {parts!r}."
                 )
             named = dict(enumerate(parts))
-            values = [number({label: named[place]}, label, where) for place in range(len(_UNITS))]
+            values = [toml.number({label: named[place]}, label, where) for place in range(len(_UNITS))]
             costs[label] = OperatorCost(*(value * unit for value, unit in zip(values, _UNITS, strict=True)))
         return Calibration(
             parse(data, where),
             costs,
-            number(engine, "call", where) * _MICRO,
-            number(engine, "scale", where),
+            toml.number(engine, "call", where) * _MICRO,
+            toml.number(engine, "scale", where),
         )

@@ -17,7 +17,7 @@ from headgate.machine.topology_format import parse, parse_cores
 
 HOST = "host"
 ASSUMED = (32 * KIB, 512 * KIB, 32 * MIB)
-"""L1, L2 and L3 of a machine that does not tell its caches, as virtual machines do."""
+"""L1, L2 and L3 of a machine that does not describe its caches; virtual machines often do not."""
 _UNITS = {"K": KIB, "M": MIB, "G": 1 << 30}
 
 
@@ -57,7 +57,7 @@ def host() -> Topology:
 def read(
     sys: Path = Path("/sys"), proc: Path = Path("/proc"), affinity: Iterable[int] | None = None
 ) -> Topology:
-    """A machine from its sysfs; what is not told there is assumed, and noted."""
+    """A machine from its sysfs; what sysfs does not say is assumed, and noted."""
     allowed = set(_affinity() if affinity is None else affinity)
     cpus = sys / "devices/system/cpu"
     online = set(_cores(cpus / "online") or ()) or {
@@ -79,7 +79,7 @@ def _affinity() -> set[int]:
 
 
 def _core() -> Callable[[], int]:
-    """How a thread learns which core it is on."""
+    """The system's function for the current core."""
     try:
         found: Callable[[], int] = ctypes.CDLL(None, use_errno=False).sched_getcpu
         found()
@@ -89,7 +89,7 @@ def _core() -> Callable[[], int]:
 
 
 current_core = _core()
-"""The core that the thread which calls it is on; -1 where that cannot be said."""
+"""The core of the calling thread; -1 if the system does not say."""
 
 
 # --- nodes ----------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _nodes(
         if mine:
             known[place] = mine
     if sorted(core for mine in known.values() for core in mine) != cores:
-        notes.append("memory nodes are not told: taken for one")
+        notes.append("memory nodes are not described: one is assumed")
         return (Node(0, tuple(cores), _memory(proc / "meminfo")),), (), ()
     nodes = tuple(
         Node(int(paths[place].name[4:]), mine, _memory(paths[place] / "meminfo"))
@@ -123,7 +123,7 @@ def _nodes(
     table = [_distances(paths[place] / "distance") for place in known]
     if any(len(row) != len(paths) for row in table):
         if len(nodes) > 1:
-            notes.append("NUMA distances are not told: all nodes are taken for neighbours")
+            notes.append("NUMA distances are not described: all nodes are assumed to be neighbours")
         return nodes, (), ()
     kept = [[row[place] for place in known] for row in table]
     # The firmware's distances say how slow, not how many steps: the nearest other node is one step away.
@@ -140,7 +140,7 @@ def _distances(path: Path) -> list[int]:
 
 
 def _memory(path: Path) -> int:
-    """Bytes, as a node's or the machine's meminfo tells; 0 if it does not."""
+    """Bytes by a node's or the machine's meminfo; 0 if it has none."""
     for line in (_text(path) or "").splitlines():
         words = line.split()
         for at, word in enumerate(words[:-1]):
@@ -164,7 +164,7 @@ def _caches(cpus: Path, nodes: tuple[Node, ...], notes: list[str]) -> tuple[tupl
                 level, size = _number(index / "level"), _bytes(_text(index / "size"))
                 if _text(index / "type") == "Instruction" or not level or not size:
                     continue
-                # What is shared beyond a node (or with cores that we may not use) counts for what we have.
+                # A cache may reach beyond a node, or to cores that we may not use: only ours count.
                 told = _cores(index / "shared_cpu_list") or (core,)
                 shared = tuple(other for other in node.cores if other in told) or (core,)
                 found.setdefault((level, shared), Cache(level, size, shared))
@@ -173,7 +173,7 @@ def _caches(cpus: Path, nodes: tuple[Node, ...], notes: list[str]) -> tuple[tupl
             if not mine:
                 dumb.append(core)
     if dumb:
-        notes.append("caches are not told: L1 and L2 of a core and an L3 of a processor are assumed")
+        notes.append("caches are not described: L1 and L2 of a core and an L3 of a processor are assumed")
         found |= {(guess.level, guess.cores): guess for guess in _assumed(cpus, nodes, dumb)}
     return _disjoint(found.values()), line
 
@@ -208,7 +208,7 @@ def _disjoint(caches: Iterable[Cache]) -> tuple[Cache, ...]:
 
 
 def _quota(root: Path, proc: Path) -> float | None:
-    """Cores' worth of time that control groups allow, the least of ours and those above it; None: all."""
+    """Cores that control groups allow: the least of our group and those above it; None: all."""
     allowed: list[float] = []
     for line in (_text(proc / "self/cgroup") or "").splitlines():
         number, controllers, path = (*line.split(":", 2), "", "")[:3]
@@ -222,7 +222,7 @@ def _quota(root: Path, proc: Path) -> float | None:
 
 
 def _allowance(group: Path) -> list[float]:
-    """Of one control group, of the second version or of the first."""
+    """The cores of one control group, version two or one."""
     quota, period = (*(_text(group / "cpu.max") or "").split(), "", "")[:2]
     if not quota:
         quota, period = _text(group / "cpu.cfs_quota_us") or "", _text(group / "cpu.cfs_period_us") or ""

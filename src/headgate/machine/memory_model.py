@@ -1,4 +1,4 @@
-"""What caches and memory cost: the prices of a machine, as a small file says them.
+"""What caches and memory cost: the prices of a machine, from a small file.
 
     name = "e7540"
     notes = ["where the prices come from"]
@@ -13,17 +13,14 @@
     memory = 17.0
     link = 9.0
 
-A price is for what a core waits beyond computing on data in its first cache.  How a simulation uses them is
-in ``engines/caches.py``; the topology says which caches there are, and how many times dearer
-another node's memory is.
+A price is the time that a core waits in addition to computing on data in its first cache.  How a simulation
+uses them is in ``engines/simulated/memory.py``; the topology says which caches there are, and how many times
+dearer another node's memory is.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -31,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.errors import PipelineError, nearest
+from headgate.machine import toml
 from headgate.machine.topology import Topology
 
 FIRST_TOUCH = "first touch"
@@ -44,7 +42,7 @@ class MemoryModel:
     """Prices of reading and writing, and where packets' memory comes from.
 
     ``levels`` are seconds per byte by level of cache, ``memory`` of the own node's memory.  ``bandwidth`` is
-    the bytes per second that a node's memory has for everybody, ``link`` what passes from one node to
+    the bytes per second that a node's memory gives to all cores, ``link`` what passes from one node to
     another; None: any number of cores can read at once.
 
     ``placement`` is the node that a packet's memory is on: "first touch", that of the worker which makes it;
@@ -136,7 +134,7 @@ def get(model: str | Path | MemoryModel | bool, topology: Topology | None) -> Me
 
 def _shipped(name: str) -> MemoryModel:
     text = (resources.files("headgate.machine") / "topologies" / f"{name}.memory").read_text("utf-8")
-    return parse(tomllib.loads(text), name)
+    return parse(toml.loads(text, name), name)
 
 
 def load(path: str | Path) -> MemoryModel:
@@ -145,7 +143,7 @@ def load(path: str | Path) -> MemoryModel:
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """What a file of prices says, whatever that is."""
+    """The tables of a file of prices, not checked yet."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -153,21 +151,18 @@ def read_file(path: str | Path) -> dict[str, Any]:
             f"'{path}': no prices can be read from it ({type(error).__name__}).{nearest(str(path), names())} "
             f"Shipped are those of {', '.join(names())}; 'headgate calibrate' measures the host's."
         ) from None
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PipelineError(f"'{path}' cannot be read as prices: {error}") from None
+    return toml.loads(text, str(path))
 
 
 def parse(data: Mapping[str, Any], where: str) -> MemoryModel:
-    """A model from a file's tables; a mistake is told with ``where``."""
-    read, share = table(data, "read", where), table(data, "share", where) if "share" in data else {}
+    """A model from a file's tables; an error names ``where``."""
+    read, share = toml.table(data, "read", where), toml.table(data, "share", where) if "share" in data else {}
     levels: dict[int, float] = {}
     for word in read:
         if word != "memory":
             if not (word.startswith("L") and word[1:].isdigit()):
                 raise PipelineError(f"'{where}': [read] has '{word}'; it takes L1, L2 … and memory.")
-            levels[int(word[1:])] = number(read, word, where) * _NANO
+            levels[int(word[1:])] = toml.number(read, word, where) * _NANO
     if "memory" not in read:
         raise PipelineError(f"'{where}': [read] does not say what 'memory' costs.")
     if unknown := sorted(set(share) - {"memory", "link"}):
@@ -175,40 +170,8 @@ def parse(data: Mapping[str, Any], where: str) -> MemoryModel:
     return MemoryModel(
         str(data.get("name", where)),
         levels,
-        number(read, "memory", where) * _NANO,
-        number(share, "memory", where) * _GIGA if "memory" in share else None,
-        number(share, "link", where) * _GIGA if "link" in share else None,
+        toml.number(read, "memory", where) * _NANO,
+        toml.number(share, "memory", where) * _GIGA if "memory" in share else None,
+        toml.number(share, "link", where) * _GIGA if "link" in share else None,
         notes=tuple(map(str, data.get("notes", ()))),
     )
-
-
-def table(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """A table of a file, which must be there."""
-    found = data.get(name)
-    if not isinstance(found, dict):
-        raise PipelineError(f"'{where}': it has no table [{name}].")
-    return found
-
-
-def number(data: Mapping[str, Any], word: str, where: str) -> float:
-    """A number of a table, 0 or more."""
-    value = data.get(word)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise PipelineError(f"'{where}': '{word}' must be a number, 0 or more, not {value!r}.")
-    return float(value)
-
-
-def spell(name: str, notes: tuple[str, ...], tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables as a file, which ``read_file`` gives back."""
-    lines = [f"name = {json.dumps(name)}", "notes = ["]
-    lines += [f"    {json.dumps(note)}," for note in notes] + ["]"]
-    for title, values in tables.items():
-        if values:
-            lines += ["", f"[{title}]"]
-            # What is not a bare key of TOML is quoted, as JSON does it.
-            bare = re.compile(r"[A-Za-z0-9_-]+")
-            lines += [
-                f"{word if bare.fullmatch(word) else json.dumps(word)} = {value!r}"
-                for word, value in values.items()
-            ]
-    return "\n".join(lines) + "\n"

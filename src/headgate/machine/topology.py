@@ -132,13 +132,13 @@ class Topology:
 
 
 def flat(cores: int) -> Topology:
-    """A machine of which nothing is known: one node, whose cores share a cache."""
+    """A machine without a description: one node, whose cores share a cache."""
     numbers = tuple(range(cores))
     return Topology("flat", (Node(0, numbers),), (Cache(3, 32 * MIB, numbers),))
 
 
 def _mistake(topology: Topology) -> str | None:
-    """What cannot be, in words."""
+    """What is wrong with a topology, in words; None: nothing."""
     if not re.fullmatch(r"[^\s#]+", topology.name):
         return "its name must be one word."
     if any("\n" in note or note != note.strip() for note in topology.notes):

@@ -64,7 +64,7 @@ class Allocator:
         return pool
 
     def close(self) -> Statistics:
-        """When all threads have ended: what happened; memory goes back as soon as nobody uses it."""
+        """When all threads have ended: the statistics.  Memory goes back with the last array that uses it."""
         self.closed = True
         statistics = self.recollected()
         for pool in self._pools:
@@ -74,7 +74,7 @@ class Allocator:
         return statistics
 
     def recollected(self) -> Statistics:
-        """When no thread is at work: take back all that has been freed, and say what happened."""
+        """When no thread is at work: take back all that has been freed, and give the statistics."""
         for pool in self._pools:
             pool.recollect()
         return self.statistics()

@@ -30,7 +30,7 @@ class Handle(weakref.ref[Array]):
 
 
 def _gone(handle: Any) -> None:
-    """On any thread, at any point."""
+    """Runs on any thread, at any point."""
     pool = handle.pool
     if pool.closed:
         handle.superblock.handles.pop(handle.index, None)
@@ -48,7 +48,7 @@ class SubAllocator:
         self.allocations = 0
         self._source = source
         self._superblocks: set[Superblock] = set()
-        """All of them: else a full one and its blocks' handles would be a circle that nobody refers to."""
+        """All of them: a full one and its blocks' handles would be a cycle without a reference otherwise."""
         self._available: list[Superblock] = []
         """Those with a free block."""
 
@@ -108,7 +108,7 @@ class Pool:
     def allocate(self, which: int, count: int, dtype: np.dtype[Any]) -> Array | None:
         """An array in a block of that class; None if the thread is in here already.
 
-        Collecting garbage may run anybody's code at any point of this one, also code that allocates.
+        Garbage collection may run any code at any point of this method, also code that allocates.
         """
         if self._busy:
             return None

@@ -23,7 +23,7 @@ class Bins(Generic[T]):
         self._bins: dict[int, Queue[T]] = {giver: Queue() for giver in givers}
 
     def give(self, giver: int, block: T) -> None:
-        """For anybody: a block is free."""
+        """For any thread: a block is free."""
         bin_ = self._bins.get(giver)
         if bin_ is None:
             bin_ = self._bins.setdefault(giver, Queue())

@@ -35,7 +35,7 @@ class Statistics:
 
     @property
     def fragmentation(self) -> float:
-        """Share of the blocks' bytes that nobody asked for."""
+        """Share of the blocks' bytes that were not requested."""
         return 1 - self.requested_bytes / self.block_bytes if self.block_bytes else 0.0
 
     @property

@@ -24,12 +24,12 @@ class Superblock:
         self.size = 0
         self.blocks = 0
         self.free: list[int] = []
-        """Blocks that nobody uses; the last freed is the next to be used."""
+        """Blocks that are not in use; the last freed is the next to be used."""
         self.handles: dict[int, object] = {}
         """By block, the weak reference that tells when it is free again; kept here so that it lives."""
 
     def cut(self, size: int) -> None:
-        """Into blocks of that size, the first of which is used first."""
+        """Into blocks of that size; the first one is used first."""
         self.size = size
         self.blocks = len(self.memory) // size
         self.free = list(range(self.blocks - 1, -1, -1))
@@ -42,8 +42,8 @@ class Superblock:
 class SuperblockAllocator:
     """The superblocks of one memory node, shared by the threads there.
 
-    Its lock is taken once for many blocks.  It may be taken again by the thread that holds it: collecting
-    garbage in the middle may run anybody's code.
+    Its lock is taken once for many blocks.  It is reentrant, because garbage collection may run any code
+    while the lock is held.
     """
 
     def __init__(self, size: int = SUPERBLOCK) -> None:
@@ -73,7 +73,7 @@ class SuperblockAllocator:
             self._stack.append(superblock)
 
     def close(self) -> None:
-        """Let the operating system have what waits."""
+        """Return the waiting superblocks to the operating system."""
         with self._lock:
             self._stack.clear()
 

@@ -105,7 +105,7 @@ class Calls:
             begin = self._timer()
             unit, state = part.unit, buckets.states[part.bucket]
             if unit.inputs is not None:
-                state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])  # type: ignore[attr-defined]
+                state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])
             work.inside = True
             try:
                 if unit.error is None:

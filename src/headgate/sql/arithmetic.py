@@ -21,6 +21,8 @@ from headgate.sql.values import (
     Value,
     as_array,
     both_valid,
+    checked,
+    computed,
     from_numbers,
     is_true,
     is_valid,
@@ -111,7 +113,7 @@ def _as_decimal(node: Node, other: Node) -> Node:
         return implicit(node, other.type, "arithmetic", node.text)
     target = t.as_decimal(node.type)
     if node.literal and node.constant is not None:
-        # Spark gives an integer literal beside a decimal just the digits that it has.
+        # Next to a decimal, Spark types an integer literal with just the digits that it has.
         target = t.decimal(len(str(abs(node.constant.as_py()))), 0)
     return implicit(node, target, "arithmetic", node.text)
 
@@ -249,11 +251,7 @@ def remainder(operator: str, left: Node, right: Node, text: str) -> Node:
             r = np.fmod(x, divisor)
             if positive:
                 r = np.where(r < 0, np.fmod(_java_add(r, divisor), divisor), r)
-        valid = both_valid(n, a, b)
-        bad = zero if valid is None else zero & valid
-        if bad.any():
-            valid = ~bad if valid is None else valid & ~bad
-        return from_numbers(np.broadcast_to(r, n), type_, valid), some(bad)
+        return checked(np.broadcast_to(r, n), zero, type_, a, b)
 
     return fallible(type_, text, f"remainder by zero in {text}", run, left, right, order=(1, 0))
 
@@ -331,17 +329,14 @@ def shift(name: str, left: Node, right: Node, text: str) -> Node:
     a, b = implicit(left, target, what, text), implicit(right, t.INT, what, text)
     width = 63 if target == t.BIGINT else 31
 
-    def run(x: Value, y: Value) -> Value:
-        data = numbers(x)
-        distance = (numbers(y) & width).astype(data.dtype)
+    def moved(data: Numbers, distance: Numbers) -> Numbers:
+        distance = (distance & width).astype(data.dtype)
         if name == "<<":
-            out = np.left_shift(data, distance)
-        elif name == ">>":
-            out = np.right_shift(data, distance)
-        else:
-            unsigned = np.uint64 if width == 63 else np.uint32
-            out = np.right_shift(data.view(unsigned), distance.astype(unsigned)).view(data.dtype)
-        n = rows(x, y)
-        return from_numbers(np.broadcast_to(out, n), target, both_valid(n, x, y))
+            return np.left_shift(data, distance)
+        if name == ">>":
+            return np.right_shift(data, distance)
+        unsigned = np.uint64 if width == 63 else np.uint32
+        logical: Numbers = np.right_shift(data.view(unsigned), distance.astype(unsigned)).view(data.dtype)
+        return logical
 
-    return strict(target, text, run, a, b)
+    return strict(target, text, computed(target, moved), a, b)

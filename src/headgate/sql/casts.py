@@ -21,14 +21,14 @@ from headgate.sql.node import (
 )
 from headgate.sql.values import (
     Bad,
-    Numbers,
     Value,
     both_valid,
+    checked,
+    computed,
     from_numbers,
     kernel,
     numbers,
     per_distinct,
-    some,
 )
 
 _DAY = 86_400_000_000
@@ -86,7 +86,7 @@ def implicit(node: Node, target: pa.DataType, what: str, text: str) -> Node:
 
 
 def _literal(node: Node, target: pa.DataType) -> Node | None:
-    # 0.1 beside a double is the double 0.1; Arrow's decimal cast could be one unit in the last place off.
+    # Next to a double, 0.1 is the double 0.1; Arrow's decimal cast could be one unit in the last place off.
     if t.is_decimal(node.type) and target == t.DOUBLE and node.constant is not None:
         return constant(pa.scalar(float(node.constant.as_py()), t.DOUBLE), node.text, literal=True)
     return None
@@ -132,13 +132,13 @@ def _plain_temporal(source: pa.DataType, target: pa.DataType) -> Kernel | None:
     if t.is_timestamp(source) and t.is_timestamp(target):
         return lambda v: v.view(target) if isinstance(v, pa.Array) else pa.scalar(v.value, target)
     if source == t.DATE and t.is_timestamp(target):
-        return lambda v: from_numbers(numbers(v).astype(np.int64) * _DAY, target, both_valid(len(v), v))
+        return computed(target, lambda days: days.astype(np.int64) * _DAY)
     if t.is_timestamp(source) and target == t.DATE:
-        return lambda v: from_numbers(numbers(v) // _DAY, t.DATE, both_valid(len(v), v))
+        return computed(t.DATE, lambda micros: micros // _DAY)
     if source == t.TIMESTAMP and target == t.BIGINT:
-        return lambda v: from_numbers(numbers(v) // 1_000_000, t.BIGINT, both_valid(len(v), v))
+        return computed(t.BIGINT, lambda micros: micros // 1_000_000)
     if source == t.TIMESTAMP and target in (t.DOUBLE, t.FLOAT):
-        return lambda v: from_numbers(numbers(v) / 1_000_000.0, target, both_valid(len(v), v))
+        return computed(target, lambda micros: micros / 1_000_000.0)
     return None
 
 
@@ -213,7 +213,7 @@ def _narrow(target: pa.DataType) -> FallibleKernel:
         except pa.ArrowInvalid:
             data = numbers(value)
             bad = (data < low) | (data > high)
-            return _without(data, bad, target, value)
+            return checked(data, bad, target, value)
 
     return run
 
@@ -236,7 +236,7 @@ def _truncate(target: pa.DataType) -> FallibleKernel:
                 if target == t.BIGINT
                 else np.trunc(kept)
             )
-        return _without(whole, ~fits, target, value)
+        return checked(whole, ~fits, target, value)
 
     return run
 
@@ -246,7 +246,7 @@ def _seconds(target: pa.DataType) -> FallibleKernel:
 
     def run(value: Value) -> tuple[Value, Bad]:
         data = numbers(value) // 1_000_000
-        return _without(data, (data < low) | (data > high), target, value)
+        return checked(data, (data < low) | (data > high), target, value)
 
     return run
 
@@ -261,7 +261,7 @@ def _to_timestamp(source: pa.DataType) -> FallibleKernel:
             seconds = data.astype(np.float64)
             micros = seconds * 1_000_000.0
             bad = ~(np.abs(micros) < 2.0**63)
-            return _without(np.where(bad, 0, micros).astype(np.int64), bad, t.TIMESTAMP, value)
+            return checked(np.where(bad, 0, micros).astype(np.int64), bad, t.TIMESTAMP, value)
         wide = data.astype(np.int64)
         limit = (2**63 - 1) // 1_000_000
         # SECONDS.toMicros saturates in Java; no error.
@@ -269,15 +269,3 @@ def _to_timestamp(source: pa.DataType) -> FallibleKernel:
         return from_numbers(micros, t.TIMESTAMP, both_valid(len(value), value)), None
 
     return run
-
-
-def _without(data: Numbers, bad: Numbers, target: pa.DataType, *operands: Value) -> tuple[Value, Bad]:
-    """The result over numbers, null on bad rows; a row that is null already is not bad."""
-    valid = both_valid(len(data), *operands)
-    if valid is not None:
-        bad = bad & valid
-    found = some(bad)
-    if found is not None:
-        data = np.where(bad, 0, data)
-        valid = ~bad if valid is None else valid & ~bad
-    return from_numbers(data, target, valid), found

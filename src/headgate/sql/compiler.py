@@ -18,30 +18,12 @@ from headgate.sql.names import places
 from headgate.sql.node import Node, constant, null_of
 from headgate.sql.parse import SUFFIX
 from headgate.sql.registry import AGGREGATES, Call, build_call, unsupported
-from headgate.sql.spelling import spell
+from headgate.sql.spelling import ARITHMETIC, BITS, COMPARISON, SHIFTS, spell
 from headgate.sql.strings import trimmed
 from headgate.sql.values import kernel
 
-_ARITHMETIC: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.IntDiv: "div",
-}
-_COMPARISON: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
-_BITS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
-_SHIFTS: dict[type[exp.Expr], str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
 _PLAIN_PARTS = frozenset(["this", "expression", "expressions"])
-# A part of a tree that nobody looks at would be silently lost, so what is not listed is refused.
+# The compiler would silently lose a part of a tree that it does not look at, so it refuses unlisted parts.
 _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     kind: _PLAIN_PARTS | set(parts.split())
     for kind, parts in {
@@ -119,16 +101,16 @@ class Compiler:
         known = _KNOWN_PARTS.get(type(tree), _PLAIN_PARTS)
         if any(value and part not in known for part, value in tree.args.items()):
             raise self._refuse(tree)
-        operator = _ARITHMETIC.get(type(tree))
+        operator = ARITHMETIC.get(type(tree))
         if operator is not None:
             return self._arithmetic(operator, tree)
-        operator = _COMPARISON.get(type(tree))
+        operator = COMPARISON.get(type(tree))
         if operator is not None:
             return comparison.compare(operator, *self._sides(tree), spell(tree))
-        if type(tree) in _BITS:
-            return arithmetic.bits(_BITS[type(tree)], *self._sides(tree), spell(tree))
-        if type(tree) in _SHIFTS:
-            return arithmetic.shift(_SHIFTS[type(tree)], *self._sides(tree), spell(tree))
+        if type(tree) in BITS:
+            return arithmetic.bits(BITS[type(tree)], *self._sides(tree), spell(tree))
+        if type(tree) in SHIFTS:
+            return arithmetic.shift(SHIFTS[type(tree)], *self._sides(tree), spell(tree))
         handler = self._handlers.get(type(tree))
         if handler is None:
             raise self._refuse(tree)
@@ -334,7 +316,7 @@ class Compiler:
 
 
 def check_boolean(node: Node, text: str) -> Node:
-    """A node that is to be a condition."""
+    """The node as a condition; raises if it is not BOOLEAN."""
     if node.type == t.NULL:
         return null_of(t.BOOLEAN, node.text)
     if node.type != t.BOOLEAN:

@@ -24,6 +24,7 @@ from headgate.sql.values import (
     numbers,
     rows,
     some,
+    union,
 )
 
 _MINIMUM_SCALE = 6
@@ -112,7 +113,7 @@ def division(a: pa.DataType, b: pa.DataType, target: pa.DataType) -> FallibleKer
         quotient = _integer_quotient(x, y, a, b, target.scale + 1)
         wide = _declared(quotient, pa.decimal256(76, target.scale + 1))
         out, overflow = fit(wide, target)
-        return out, bad if overflow is None else (overflow if bad is None else bad | overflow)
+        return out, union(bad, overflow)
 
     return run
 
@@ -201,8 +202,7 @@ def from_fractional(source: pa.DataType, target: pa.DataType) -> FallibleKernel:
         ]
         huge = keep & (np.abs(np.where(finite, data, 0).astype(np.float64)) >= 1e38)
         out, bad = fit(pa.array(texts, pa.decimal256(76, target.scale)), target)
-        every = huge if bad is None else huge | bad
-        return out, some(every)
+        return out, union(some(huge), bad)
 
     return run
 

@@ -6,23 +6,15 @@ import numpy as np
 
 from headgate.errors import ExpressionError
 from headgate.sql import types as t
-from headgate.sql.node import FallibleKernel, Kernel, Node, fallible, strict
+from headgate.sql.node import FallibleKernel, Node, fallible, strict
 from headgate.sql.registry import Call, function
-from headgate.sql.values import Bad, Value, as_array, both_valid, from_numbers, numbers, some
-
-
-def _since_epoch(step: int) -> Kernel:
-    def run(value: Value) -> Value:
-        micros = numbers(value)
-        return from_numbers(micros // step, t.BIGINT, both_valid(len(micros), value))
-
-    return run
-
+from headgate.sql.values import Bad, Value, as_array, checked, computed, numbers
 
 for _name, _step in (("unix_seconds", 1_000_000), ("unix_millis", 1_000), ("unix_micros", 1)):
 
     def _build_unix(call: Call, step: int = _step) -> Node:
-        return strict(t.BIGINT, call.text, _since_epoch(step), call.cast(0, t.TIMESTAMP))
+        run = computed(t.BIGINT, lambda micros: micros // step)
+        return strict(t.BIGINT, call.text, run, call.cast(0, t.TIMESTAMP))
 
     function(_name, args=1)(_build_unix)
 
@@ -34,14 +26,8 @@ def _unix_timestamp(call: Call) -> Node:
             f"{call.name}() of a string is not supported in {call.text!r}; use "
             f"unix_seconds(CAST(... AS TIMESTAMP))."
         )
-
-    def run(value: Value) -> Value:
-        micros = numbers(value)
-        # Unlike unix_seconds, this one truncates towards 1970.
-        return from_numbers(
-            (micros - np.fmod(micros, 1_000_000)) // 1_000_000, t.BIGINT, both_valid(len(micros), value)
-        )
-
+    # Unlike unix_seconds, this one truncates towards 1970.
+    run = computed(t.BIGINT, lambda micros: (micros - np.fmod(micros, 1_000_000)) // 1_000_000)
     return strict(t.BIGINT, call.text, run, call.cast(0, t.TIMESTAMP))
 
 
@@ -61,11 +47,7 @@ def _from_epoch(step: int) -> FallibleKernel:
     def run(value: Value) -> tuple[Value, Bad]:
         data = numbers(value)
         outside = (data > limit) | (data < -limit)
-        valid = both_valid(len(data), value)
-        bad = some(outside if valid is None else outside & valid)
-        if bad is not None:
-            valid = ~bad if valid is None else valid & ~bad
-        return from_numbers(np.where(outside, 0, data) * step, t.TIMESTAMP, valid), bad
+        return checked(np.where(outside, 0, data) * step, outside, t.TIMESTAMP, value)
 
     return run
 

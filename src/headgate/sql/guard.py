@@ -1,8 +1,8 @@
-"""The one place where whatever goes wrong with a text becomes an error in the user's words.
+"""The one place that turns every failure to compile a text into an error in the user's words.
 
-The parser is a library's, numbers and strings are read by Python and Arrow, and constants are folded by
-kernels: each has errors of its own.  A text is compiled, or it is an ``ExpressionError``; a list of the
-errors to expect would be as long as the libraries, and never complete.
+sqlglot parses, Python and Arrow read numbers and strings, and kernels fold constants: each raises errors of
+its own.  A text compiles, or it raises ``ExpressionError``.  A list of the
+expected errors instead would be as long as the libraries, and never complete.
 """
 
 from __future__ import annotations

@@ -13,19 +13,10 @@ from sqlglot import exp
 from headgate.errors import ExpressionError, TypeMismatch
 from headgate.sql import types as t
 from headgate.sql.casts import cast, implicit
-from headgate.sql.node import FallibleKernel, Node, fallible
+from headgate.sql.node import FallibleKernel, Node, fallible, strict
 from headgate.sql.parsing import days_from_civil
 from headgate.sql.spelling import spell
-from headgate.sql.values import (
-    Bad,
-    Numbers,
-    Value,
-    both_valid,
-    from_numbers,
-    numbers,
-    rows,
-    some,
-)
+from headgate.sql.values import Bad, Numbers, Value, checked, computed, numbers
 
 DAY = 86_400_000_000
 _UNITS = {
@@ -166,11 +157,7 @@ def _move_date(interval: Interval) -> FallibleKernel:
 def bounded_days(days: Numbers, *operands: Value) -> tuple[Value, Bad]:
     """Days as dates; what 32 bits cannot hold is bad."""
     outside = (days < -(2**31)) | (days >= 2**31)
-    valid = both_valid(len(days), *operands)
-    bad = some(outside if valid is None else outside & valid)
-    if bad is not None:
-        valid = ~bad if valid is None else valid & ~bad
-    return from_numbers(np.where(outside, 0, days), t.DATE, valid), bad
+    return checked(np.where(outside, 0, days), outside, t.DATE, *operands)
 
 
 def _move_timestamp(interval: Interval, type_: pa.DataType) -> FallibleKernel:
@@ -182,12 +169,9 @@ def _move_timestamp(interval: Interval, type_: pa.DataType) -> FallibleKernel:
             days, rest = np.divmod(micros, DAY)
             micros = add_months(days, interval.months) * DAY + rest
         moved = micros + fixed
-        outside = (moved < micros) != (fixed < 0)
-        valid = both_valid(rows(value), value)
-        bad = some(outside if valid is None else outside & valid) if fixed else None
-        if bad is not None:
-            valid = ~bad if valid is None else valid & ~bad
-        return from_numbers(moved, type_, valid), bad
+        # Nothing added is nothing that wraps, though it is not less either.
+        wrapped = ((moved < micros) != (fixed < 0)) & (fixed != 0)
+        return checked(moved, wrapped, type_, value)
 
     return run
 
@@ -234,11 +218,6 @@ def add_days(date: Node, count: Node, sign: int, text: str) -> Node:
     """A date moved by a number of days that may differ per row."""
     count = implicit(count, t.INT, "days", text)
 
-    def run(value: Value, moved: Value) -> tuple[Value, Bad]:
-        n = rows(value, moved)
-        days = numbers(value).astype(np.int64) + sign * numbers(moved).astype(np.int64)
-        # Spark adds in 32 bits and lets it wrap.
-        wrapped = np.broadcast_to(days, n).astype(np.int32)
-        return from_numbers(wrapped, t.DATE, both_valid(n, value, moved)), None
-
-    return fallible(t.DATE, text, f"the date {text} is out of range", run, date, count)
+    # Spark adds in 32 bits and lets it wrap.
+    run = computed(t.DATE, lambda days, moved: (days.astype(np.int64) + sign * moved).astype(np.int32))
+    return strict(t.DATE, text, run, date, count)

@@ -181,14 +181,8 @@ def first_valid(nodes: list[Node], text: str) -> Node:
     return folded(node, lambda *values: (_coalesce(*values), None))
 
 
-@function("coalesce", args=(1, None))
-def _coalesce_function(call: Call) -> Node:
-    return first_valid(call.common(), call.text)
-
-
-@function("nvl", "ifnull", args=2)
-def _nvl(call: Call) -> Node:
-    return first_valid(call.common(), call.text)
+function("coalesce", args=(1, None))(lambda call: first_valid(call.common(), call.text))
+function("nvl", "ifnull", args=2)(lambda call: first_valid(call.common(), call.text))
 
 
 @function("nvl2", args=3)
@@ -203,9 +197,7 @@ def null_if(node: Node, other: Node, text: str) -> Node:
     return conditional([(same, null_of(node.type))], node, text, "nullif()")
 
 
-@function("nullif", args=2)
-def _nullif(call: Call) -> Node:
-    return null_if(call.args[0], call.args[1], call.text)
+function("nullif", args=2)(lambda call: null_if(call.args[0], call.args[1], call.text))
 
 
 @function("nullifzero", args=1)
@@ -221,14 +213,8 @@ def _zeroifnull(call: Call) -> Node:
     return first_valid(nodes, call.text)
 
 
-@function("isnull", args=1)
-def _isnull(call: Call) -> Node:
-    return null_test(call.args[0], call.text, valid=False)
-
-
-@function("isnotnull", args=1)
-def _isnotnull(call: Call) -> Node:
-    return null_test(call.args[0], call.text, valid=True)
+function("isnull", args=1)(lambda call: null_test(call.args[0], call.text, valid=False))
+function("isnotnull", args=1)(lambda call: null_test(call.args[0], call.text, valid=True))
 
 
 def _fractional(call: Call, index: int) -> Node:

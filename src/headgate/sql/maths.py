@@ -12,38 +12,18 @@ from headgate.sql import arithmetic
 from headgate.sql import types as t
 from headgate.sql.logic import null_if
 from headgate.sql.node import (
-    Kernel,
     Node,
     constant,
     strict,
 )
 from headgate.sql.registry import Call, function
-from headgate.sql.values import (
-    Numbers,
-    Value,
-    both_valid,
-    from_numbers,
-    numbers,
-    rows,
-)
-
-
-def _numpy(compute: Callable[..., Any]) -> Kernel:
-    """A kernel over doubles; ``compute`` sees 0 where the operand is null."""
-
-    def run(*values: Value) -> Value:
-        n = rows(*values)
-        with np.errstate(all="ignore"):
-            out = compute(*(numbers(v) for v in values))
-        return from_numbers(np.broadcast_to(out, n), t.DOUBLE, both_valid(n, *values))
-
-    return run
+from headgate.sql.values import Numbers, Value, both_valid, computed, from_numbers, numbers, rows
 
 
 def _doubles(*names: str, compute: Callable[..., Any], args: int = 1) -> None:
     def build(call: Call) -> Node:
         nodes = [call.cast(i, t.DOUBLE) for i in range(args)]
-        return strict(t.DOUBLE, call.text, _numpy(compute), *nodes)
+        return strict(t.DOUBLE, call.text, computed(t.DOUBLE, compute), *nodes)
 
     function(*names, args=args)(build)
 
@@ -78,93 +58,40 @@ def _java_pow(x: Numbers, y: Numbers) -> Numbers:
 _doubles("pow", "power", compute=_java_pow, args=2)
 
 
-def _logarithm(call: Call, compute: Callable[[Numbers], Any], low: float = 0.0) -> Node:
-    def run(value: Value) -> Value:
-        data = numbers(value)
-        inside = ~(data <= low)
-        valid = both_valid(len(data), value)
+def _logarithm(call: Call, compute: Callable[..., Any], low: float = 0.0) -> Node:
+    """Null where an operand is ``low`` or less; ``compute`` sees 2 there, so it never divides by log(1)."""
+
+    def run(*values: Value) -> Value:
+        n = rows(*values)
+        operands = [np.broadcast_to(numbers(value), n) for value in values]
+        inside = np.all([~(operand <= low) for operand in operands], axis=0)
+        valid = both_valid(n, *values)
         with np.errstate(all="ignore"):
-            out = compute(np.where(inside, data, 1.0))
+            out = compute(*(np.where(inside, operand, 2.0) for operand in operands))
         return from_numbers(out, t.DOUBLE, inside if valid is None else inside & valid)
 
-    return strict(t.DOUBLE, call.text, run, call.cast(len(call.args) - 1, t.DOUBLE))
+    return strict(t.DOUBLE, call.text, run, *(call.cast(i, t.DOUBLE) for i in range(len(call.args))))
 
 
-@function("ln", args=1)
-def _ln(call: Call) -> Node:
-    return _logarithm(call, np.log)
-
-
-@function("log10", args=1)
-def _log10(call: Call) -> Node:
-    return _logarithm(call, np.log10)
-
-
-@function("log2", args=1)
-def _log2(call: Call) -> Node:
-    return _logarithm(call, np.log2)
-
-
-@function("log1p", args=1)
-def _log1p(call: Call) -> Node:
-    return _logarithm(call, np.log1p, low=-1.0)
+function("ln", args=1)(lambda call: _logarithm(call, np.log))
+function("log10", args=1)(lambda call: _logarithm(call, np.log10))
+function("log2", args=1)(lambda call: _logarithm(call, np.log2))
+function("log1p", args=1)(lambda call: _logarithm(call, np.log1p, low=-1.0))
 
 
 @function("log", args=(1, 2))
 def _log(call: Call) -> Node:
-    if len(call.args) == 1:
-        return _logarithm(call, np.log)
-
-    def run(base: Value, value: Value) -> Value:
-        n = rows(base, value)
-        b, x = (np.broadcast_to(numbers(v), n) for v in (base, value))
-        inside = ~(b <= 0) & ~(x <= 0)
-        valid = both_valid(n, base, value)
-        with np.errstate(all="ignore"):
-            out = np.log(np.where(inside, x, 1.0)) / np.log(np.where(inside, b, 2.0))
-        return from_numbers(out, t.DOUBLE, inside if valid is None else inside & valid)
-
-    return strict(t.DOUBLE, call.text, run, call.cast(0, t.DOUBLE), call.cast(1, t.DOUBLE))
+    return _logarithm(call, np.log if len(call.args) == 1 else lambda base, x: np.log(x) / np.log(base))
 
 
-@function("e", args=0)
-def _e(call: Call) -> Node:
-    return constant(pa.scalar(float(np.e)), call.text)
-
-
-@function("pi", args=0)
-def _pi(call: Call) -> Node:
-    return constant(pa.scalar(float(np.pi)), call.text)
-
-
-@function("abs", args=1)
-def _abs(call: Call) -> Node:
-    return arithmetic.absolute(call.numeric(), call.text)
-
-
-@function("negative", args=1)
-def _negative(call: Call) -> Node:
-    return arithmetic.negate(call.args[0], call.text)
-
-
-@function("positive", args=1)
-def _positive(call: Call) -> Node:
-    return call.numeric()
-
-
-@function("mod", args=2)
-def _mod(call: Call) -> Node:
-    return arithmetic.remainder("%", call.args[0], call.args[1], call.text)
-
-
-@function("pmod", args=2)
-def _pmod(call: Call) -> Node:
-    return arithmetic.remainder("pmod", call.args[0], call.args[1], call.text)
-
-
-@function("div", args=2)
-def _div(call: Call) -> Node:
-    return arithmetic.integral_divide(call.args[0], call.args[1], call.text)
+function("e", args=0)(lambda call: constant(pa.scalar(float(np.e)), call.text))
+function("pi", args=0)(lambda call: constant(pa.scalar(float(np.pi)), call.text))
+function("abs", args=1)(lambda call: arithmetic.absolute(call.numeric(), call.text))
+function("negative", args=1)(lambda call: arithmetic.negate(call.args[0], call.text))
+function("positive", args=1)(lambda call: call.numeric())
+function("mod", args=2)(lambda call: arithmetic.remainder("%", call.args[0], call.args[1], call.text))
+function("pmod", args=2)(lambda call: arithmetic.remainder("pmod", call.args[0], call.args[1], call.text))
+function("div", args=2)(lambda call: arithmetic.integral_divide(call.args[0], call.args[1], call.text))
 
 
 def _try(name: str, operator: str) -> None:
@@ -202,9 +129,6 @@ def _bit_count(call: Call) -> Node:
     if not (t.is_integral(call.args[0].type) or call.args[0].type == t.BOOLEAN):
         raise call.mismatch("a whole number")
 
-    def run(value: Value) -> Value:
-        # Java widens to 64 bits with the sign, then counts.
-        wide = numbers(value).astype(np.int64).view(np.uint64)
-        return from_numbers(np.bitwise_count(wide), t.INT, both_valid(len(wide), value))
-
+    # Java widens to 64 bits with the sign, then counts.
+    run = computed(t.INT, lambda data: np.bitwise_count(data.astype(np.int64).view(np.uint64)))
     return strict(t.INT, call.text, run, call.args[0])

@@ -11,8 +11,8 @@ import pyarrow as pa
 def places(schema: pa.Schema) -> Mapping[str, Sequence[int]]:
     """By lower-case name, where a schema has columns of that name.
 
-    The last few schemas' are kept, by identity: whoever compiles a thousand expressions against a thousand
-    columns asks a thousand times, and even a schema's hash looks at all its columns.
+    The answers for the last few schemas are cached by identity.  Compiling a thousand expressions against a
+    thousand columns asks a thousand times, and even a schema's hash looks at all its columns.
     """
     known = _PLACES.get(id(schema))
     if known is not None:
@@ -20,7 +20,7 @@ def places(schema: pa.Schema) -> Mapping[str, Sequence[int]]:
     found: dict[str, list[int]] = {}
     for place, name in enumerate(schema.names):
         found.setdefault(name.lower(), []).append(place)
-    _PLACES[id(schema)] = schema, found  # which also keeps the schema, so that its id stays its own
+    _PLACES[id(schema)] = schema, found  # the reference keeps the schema alive, so its id stays unique
     while len(_PLACES) > _SCHEMAS:
         _PLACES.popitem(last=False)
     return found

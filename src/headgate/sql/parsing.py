@@ -22,6 +22,7 @@ from headgate.sql.values import (
     null_where,
     per_distinct,
     some,
+    union,
 )
 
 _BLANK = "".join(chr(c) for c in range(0x21)) + "\x7f"
@@ -67,7 +68,7 @@ def _integers(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
     digits = pc.replace_substring_regex(text, r"^(-?)\+?0*(\d)", r"\1\2")
     # 19 digits may still be too many, which the cast finds; more always are, and would fail the whole array.
     long = is_true(pc.greater(pc.utf8_length(digits), 20), len(text))
-    bad = _merge(bad, some(long))
+    bad = union(bad, some(long))
     if bad is not None:
         digits = null_where(digits, bad)
     wide = digits.cast(pa.decimal128(38, 0))
@@ -76,13 +77,7 @@ def _integers(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
     outside = some(is_true(pc.or_(pc.less(wide, low), pc.greater(wide, high)), len(text)))
     if outside is not None:
         wide = null_where(wide, outside)
-    return wide.cast(target), _merge(bad, outside)
-
-
-def _merge(a: Bad, b: Bad) -> Bad:
-    if a is None:
-        return b
-    return a if b is None else a | b
+    return wide.cast(target), union(bad, outside)
 
 
 def _fractions(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
@@ -115,7 +110,7 @@ def _decimals(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
         text = per_distinct(text, lambda xs: [_plain_digits(x, target.scale) for x in xs], t.STRING)
     text = pc.replace_substring_regex(text, r"^\+", "")
     out, overflow = decimals.fit(text.cast(pa.decimal256(76, 38)), target)
-    return out, _merge(bad, overflow)
+    return out, union(bad, overflow)
 
 
 def _plain_digits(text: str | None, scale: int) -> str | None:

@@ -1,4 +1,4 @@
-"""LIKE, RLIKE and the regular-expression functions: RE2 where it agrees with Java, refused where not."""
+"""LIKE, RLIKE and the regular-expression functions: RE2 where it agrees with Java, refused elsewhere."""
 
 from __future__ import annotations
 
@@ -213,9 +213,7 @@ def _not_empty(translated: str, call: Call) -> None:
         raise ExpressionError(f"A pattern that matches the empty string is not supported in {call.text!r}.")
 
 
-@function("rlike", "regexp_like", "regexp", args=2)
-def _rlike(call: Call) -> Node:
-    return rlike(call.args[0], call.args[1], call.text)
+function("rlike", "regexp_like", "regexp", args=2)(lambda call: rlike(call.args[0], call.args[1], call.text))
 
 
 @function("regexp_extract", args=(2, 3))

@@ -16,16 +16,7 @@ from headgate.sql.casts import implicit
 from headgate.sql.node import FallibleKernel, Kernel, Node, fallible, null_of, strict
 from headgate.sql.registry import Call, function
 from headgate.sql.rounding import half_up_integers
-from headgate.sql.values import (
-    Bad,
-    Value,
-    as_array,
-    both_valid,
-    from_numbers,
-    kernel,
-    numbers,
-    some,
-)
+from headgate.sql.values import Bad, Value, as_array, both_valid, checked, from_numbers, kernel, numbers
 
 
 @function("floor", "ceil", "ceiling", args=1)
@@ -44,13 +35,9 @@ def _floor(call: Call) -> Node:
         data = numbers(value)
         whole = compute(np.where(np.isnan(data), 0.0, data))
         outside = ~((whole >= -(2.0**63)) & (whole <= 2.0**63))
-        valid = both_valid(len(data), value)
-        bad = some(outside if valid is None else outside & valid)
-        if bad is not None:
-            valid = ~bad if valid is None else valid & ~bad
         top = whole >= 2.0**63
         integers = np.where(outside | top, 0, whole).astype(np.int64)
-        return from_numbers(np.where(top, 2**63 - 1, integers), t.BIGINT, valid), bad
+        return checked(np.where(top, 2**63 - 1, integers), outside, t.BIGINT, value)
 
     return fallible(t.BIGINT, call.text, f"BIGINT overflow in {call.text}", run, node)
 
@@ -126,11 +113,7 @@ def _round_integral(type_: pa.DataType, scale: int, even: bool) -> FallibleKerne
             out = base + step
         wrapped = ((base ^ out) & (step ^ out)) < 0
         outside = wrapped | (out < limits.min) | (out > limits.max)
-        valid = both_valid(len(wide), value)
-        bad = some(outside if valid is None else outside & valid)
-        if bad is not None:
-            valid = ~bad if valid is None else valid & ~bad
-        return from_numbers(np.where(outside, 0, out), type_, valid), bad
+        return checked(np.where(outside, 0, out), outside, type_, value)
 
     return run
 

@@ -2,7 +2,7 @@
 
 Spark rounds ``BigDecimal(Double.toString(x))``.  The shortest digits of x are exactly a tie at scale s if and
 only if x is the double nearest to that tie, and (2k+1) / (2*10^s) is that double, correctly rounded, while
-both integers fit the mantissa.  So a division and a comparison decide what printing would.
+both integers fit the mantissa.  So a division and a comparison find the same digit as printing.
 """
 
 from __future__ import annotations

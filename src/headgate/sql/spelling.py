@@ -6,27 +6,27 @@ from sqlglot import exp
 
 from headgate.sql.parse import SUFFIX
 
-_BINARY: dict[type[exp.Expr], str] = {
+ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
     exp.Div: "/",
     exp.Mod: "%",
     exp.IntDiv: "div",
+}
+COMPARISON: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
-    exp.GT: ">",
-    exp.GTE: ">=",
+    exp.NEQ: "!=",
     exp.LT: "<",
     exp.LTE: "<=",
-    exp.NullSafeEQ: "<=>",
-    exp.And: "AND",
-    exp.Or: "OR",
-    exp.BitwiseAnd: "&",
-    exp.BitwiseOr: "|",
-    exp.BitwiseXor: "^",
-    exp.BitwiseLeftShift: "<<",
-    exp.BitwiseRightShift: ">>",
+    exp.GT: ">",
+    exp.GTE: ">=",
 }
+BITS: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
+SHIFTS: dict[type[exp.Expr], str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
+_LOGIC: dict[type[exp.Expr], str] = {exp.NullSafeEQ: "<=>", exp.And: "AND", exp.Or: "OR"}
+_BINARY = ARITHMETIC | COMPARISON | BITS | SHIFTS | _LOGIC
+del _BINARY[exp.NEQ]  # Spark says NOT (a = b)
 
 
 def spell(tree: exp.Expr) -> str:

@@ -13,16 +13,7 @@ from headgate.sql import types as t
 from headgate.sql import utf8
 from headgate.sql.node import Kernel, Node, constant, evaluated_all, null_of, strict
 from headgate.sql.registry import Call, function
-from headgate.sql.values import (
-    Numbers,
-    Value,
-    as_array,
-    both_valid,
-    kernel,
-    numbers,
-    per_distinct,
-    rows,
-)
+from headgate.sql.values import Numbers, Value, as_array, both_valid, kernel, numbers, per_distinct, rows
 
 _HUGE = 2**31 - 1
 _JOIN = kernel("binary_join_element_wise", pc.JoinOptions(null_handling="emit_null"))
@@ -56,14 +47,8 @@ def _cased(call: Call, run: Kernel) -> Node:
     return replace(strict(t.STRING, call.text, run, node), terms=("case", (node,)))
 
 
-@function("upper", "ucase", args=1)
-def _upper(call: Call) -> Node:
-    return _cased(call, _case("ascii_upper", str.upper))
-
-
-@function("lower", "lcase", args=1)
-def _lower(call: Call) -> Node:
-    return _cased(call, _case("ascii_lower", str.lower))
+function("upper", "ucase", args=1)(lambda call: _cased(call, _case("ascii_upper", str.upper)))
+function("lower", "lcase", args=1)(lambda call: _cased(call, _case("ascii_lower", str.lower)))
 
 
 @function("initcap", args=1)
@@ -94,9 +79,7 @@ def _trim(call: Call) -> Node:
     return trimmed(Call(call.name, call.text, call.args[::-1], call.trees[::-1]))
 
 
-@function("btrim", args=(1, 2))
-def _btrim(call: Call) -> Node:
-    return trimmed(call)
+function("btrim", args=(1, 2))(lambda call: trimmed(call))
 
 
 @function("length", "len", "char_length", "character_length", args=1)

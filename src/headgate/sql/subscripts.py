@@ -12,17 +12,7 @@ from headgate.sql.casts import implicit
 from headgate.sql.comparison import comparison_kernel
 from headgate.sql.node import FallibleKernel, Node, fallible, null_of, strict
 from headgate.sql.registry import Call, function
-from headgate.sql.values import (
-    Bad,
-    Value,
-    as_array,
-    both_valid,
-    is_true,
-    kernel,
-    numbers,
-    rows,
-    some,
-)
+from headgate.sql.values import Bad, Value, as_array, both_valid, is_true, kernel, numbers, rows, some
 
 
 def field(node: Node, name: str, text: str) -> Node:

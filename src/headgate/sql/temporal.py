@@ -16,18 +16,7 @@ from headgate.sql.casts import cast
 from headgate.sql.node import Node, fallible, null_of, strict
 from headgate.sql.parsing import days_from_civil
 from headgate.sql.registry import Call, function
-from headgate.sql.values import (
-    Bad,
-    Numbers,
-    Value,
-    as_array,
-    both_valid,
-    from_numbers,
-    kernel,
-    numbers,
-    rows,
-    some,
-)
+from headgate.sql.values import Bad, Numbers, Value, as_array, checked, computed, kernel, numbers, rows
 
 _DAY = intervals.DAY
 _to_int = kernel("cast", pc.CastOptions.unsafe(t.INT))
@@ -46,12 +35,10 @@ def _naive(value: Value) -> pa.Array:
 
 
 def _date_part(arrow: Callable[[pa.Array], pa.Array]) -> Callable[[Call], Node]:
-    def build(call: Call) -> Node:
-        return strict(
-            t.INT, call.text, lambda v: _to_int(arrow(as_array(v, 1))), call.cast(len(call.args) - 1, t.DATE)
-        )
+    def run(value: Value) -> Value:
+        return _to_int(arrow(as_array(value, 1)))
 
-    return build
+    return lambda call: strict(t.INT, call.text, run, call.cast(len(call.args) - 1, t.DATE))
 
 
 _DATE_PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
@@ -76,14 +63,8 @@ _TIME_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
 
 
 def _time_part(compute: Callable[[Numbers], Numbers]) -> Callable[[Call], Node]:
-    def build(call: Call) -> Node:
-        def run(value: Value) -> Value:
-            data = numbers(value)
-            return from_numbers(compute(data), t.INT, both_valid(len(data), value))
-
-        return strict(t.INT, call.text, run, _time_operand(call, len(call.args) - 1))
-
-    return build
+    run = computed(t.INT, compute)
+    return lambda call: strict(t.INT, call.text, run, _time_operand(call, len(call.args) - 1))
 
 
 for _name, _compute in _TIME_PARTS.items():
@@ -163,22 +144,17 @@ def _date_trunc(call: Call) -> Node:
     unit = _unit(call, 0, ("year", "quarter", "month", "week", *_FIXED))
     step = _FIXED.get(unit)
 
-    def run(value: Value) -> Value:
-        micros = numbers(value)
-        out = micros - np.mod(micros, step) if step else truncate_days(micros // _DAY, unit) * _DAY
-        return from_numbers(out, t.TIMESTAMP, both_valid(len(micros), value))
+    def truncated(micros: Numbers) -> Numbers:
+        return micros - np.mod(micros, step) if step else truncate_days(micros // _DAY, unit) * _DAY
 
-    return strict(t.TIMESTAMP, call.text, run, call.cast(1, t.TIMESTAMP))
+    return strict(t.TIMESTAMP, call.text, computed(t.TIMESTAMP, truncated), call.cast(1, t.TIMESTAMP))
 
 
 @function("trunc", args=2)
 def _trunc(call: Call) -> Node:
     unit = _unit(call, 1, ("year", "quarter", "month", "week"))
 
-    def run(value: Value) -> Value:
-        days = numbers(value).astype(np.int64)
-        return from_numbers(truncate_days(days, unit), t.DATE, both_valid(len(days), value))
-
+    run = computed(t.DATE, lambda days: truncate_days(days.astype(np.int64), unit))
     return strict(t.DATE, call.text, run, call.cast(0, t.DATE))
 
 
@@ -212,12 +188,10 @@ def _add_months(call: Call) -> Node:
 
 @function("last_day", args=1)
 def _last_day(call: Call) -> Node:
-    def run(value: Value) -> Value:
-        days = numbers(value).astype(np.int64)
-        first = truncate_days(days, "month")
-        return from_numbers(intervals.add_months(first, 1) - 1, t.DATE, both_valid(len(days), value))
+    def last(days: Numbers) -> Numbers:
+        return intervals.add_months(truncate_days(days.astype(np.int64), "month"), 1) - 1
 
-    return strict(t.DATE, call.text, run, call.cast(0, t.DATE))
+    return strict(t.DATE, call.text, computed(t.DATE, last), call.cast(0, t.DATE))
 
 
 @function("make_date", args=3)
@@ -227,9 +201,7 @@ def _make_date(call: Call) -> Node:
         year, month, day = (np.broadcast_to(numbers(v), n).astype(np.int64) for v in values)
         days, good = days_from_civil(year, np.clip(month, 0, 13), np.clip(day, 0, 32))
         good = good & (np.abs(year) <= 999_999_999)
-        valid = both_valid(n, *values)
-        bad = some(~good if valid is None else ~good & valid)
-        return from_numbers(np.where(good, days, 0), t.DATE, good if valid is None else good & valid), bad
+        return checked(np.where(good, days, 0), ~good, t.DATE, *values)
 
     reason = f"{call.text} is not a date"
     return fallible(t.DATE, call.text, reason, run, *(call.cast(i, t.INT) for i in range(3)))
@@ -237,13 +209,7 @@ def _make_date(call: Call) -> Node:
 
 @function("datediff", "date_diff", args=2)
 def _datediff(call: Call) -> Node:
-    def run(end: Value, start: Value) -> Value:
-        n = rows(end, start)
-        return from_numbers(
-            np.broadcast_to(numbers(end) - numbers(start), n), t.INT, both_valid(n, end, start)
-        )
-
-    return strict(t.INT, call.text, run, call.cast(0, t.DATE), call.cast(1, t.DATE))
+    return strict(t.INT, call.text, computed(t.INT, np.subtract), call.cast(0, t.DATE), call.cast(1, t.DATE))
 
 
 _DIFFERENCES = {"WEEK": 7 * _DAY} | {unit.upper(): step for unit, step in _FIXED.items()}
@@ -258,22 +224,17 @@ def _timestampdiff(call: Call) -> Node:
             f"The unit {unit} is not supported in {call.text!r}. Use one of {', '.join(_DIFFERENCES)}."
         )
 
-    def run(start: Value, end: Value) -> Value:
-        n = rows(start, end)
-        between = np.broadcast_to(numbers(end) - numbers(start), n)
-        return from_numbers((between - np.fmod(between, step)) // step, t.BIGINT, both_valid(n, start, end))
+    def steps(start: Numbers, end: Numbers) -> Numbers:
+        between = end - start
+        whole: Numbers = (between - np.fmod(between, step)) // step
+        return whole
 
+    run = computed(t.BIGINT, steps)
     return strict(t.BIGINT, call.text, run, call.cast(1, t.TIMESTAMP), call.cast(2, t.TIMESTAMP))
 
 
-@function("to_date", "date", args=1)
-def _to_date(call: Call) -> Node:
-    return cast(call.args[0], t.DATE, call.text)
-
-
-@function("to_timestamp", "timestamp", args=1)
-def _to_timestamp(call: Call) -> Node:
-    return cast(call.args[0], t.TIMESTAMP, call.text)
+function("to_date", "date", args=1)(lambda call: cast(call.args[0], t.DATE, call.text))
+function("to_timestamp", "timestamp", args=1)(lambda call: cast(call.args[0], t.TIMESTAMP, call.text))
 
 
 _FORMATS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "DDD": "%j"}

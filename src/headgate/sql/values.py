@@ -112,6 +112,32 @@ def both_valid(length: int, *values: Value) -> Mask | None:
     return out
 
 
+def computed(type_: pa.DataType, compute: Callable[..., Numbers]) -> Callable[..., Value]:
+    """A kernel by numpy: ``compute`` sees the operands' numbers, and 0 where an operand is null."""
+
+    def run(*values: Value) -> Value:
+        n = rows(*values)
+        with np.errstate(all="ignore"):
+            out = compute(*[numbers(value) for value in values])
+        if len(out) != n:
+            out = np.broadcast_to(out, n)
+        return from_numbers(out, type_, both_valid(n, *values))
+
+    return run
+
+
+def checked(data: Numbers, bad: Mask, type_: pa.DataType, *operands: Value) -> tuple[Value, Bad]:
+    """The result over numbers, null on bad rows.  A row is not bad if one of its operands is null."""
+    valid = both_valid(len(data), *operands)
+    if valid is not None:
+        bad = bad & valid
+    found = some(bad)
+    if found is not None:
+        data = np.where(bad, 0, data)
+        valid = ~bad if valid is None else valid & ~bad
+    return from_numbers(data, type_, valid), found
+
+
 def null_where(value: Value, mask: Mask) -> pa.Array:
     """The operand with null on the rows of a mask."""
     array = as_array(value, len(mask))

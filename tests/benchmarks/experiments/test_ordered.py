@@ -14,9 +14,9 @@ from benchmarks.experiments.ordered.boxes import KEYS, Stamps, simulated_latency
 from benchmarks.experiments.ordered.paced import Paced, paced
 from benchmarks.findings import Costs, Finding, Side, Sweep, mean_ratio, seconds_per_tuple
 from benchmarks.peers import bytewax
+from benchmarks.workloads.tpcx_bb.queries import QUERIES, Shop
 from headgate.connectors.source import Chunk, Wait
 from headgate.demo.examples import load_example
-from headgate.demo.tpcx_bb.queries import QUERIES, Shop
 
 
 @pytest.fixture(scope="module")

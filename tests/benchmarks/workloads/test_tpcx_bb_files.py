@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.workloads import tpcx_bb
-from headgate.demo.tpcx_bb.streams import SCHEMAS, STREAMS, stream
+from benchmarks.workloads.tpcx_bb.streams import SCHEMAS, STREAMS, stream
 
 
 def test_files_are_byte_identical_and_hold_the_stream(tmp_path: Path) -> None:

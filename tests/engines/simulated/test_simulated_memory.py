@@ -31,14 +31,13 @@ PACKET = 8 * KB
 
 MACHINE = parse(
     """
-    topology small
-    node 0: cores 0-3
-    node 1: cores 4-7
-    L1 4 kB: each
-    L2 32 kB: by 2
-    L3 64 kB: by 4
-    factor 0: 1.0 2.0
-    factor 1: 3.0 1.0
+    name = "small"
+    node = [{cores = "0-3", factors = [1.0, 2.0]}, {cores = "4-7", factors = [3.0, 1.0]}]
+    cache = [
+        {level = 1, size = "4 kB", cores = "each"},
+        {level = 2, size = "32 kB", cores = "by 2"},
+        {level = 3, size = "64 kB", cores = "by 4"},
+    ]
     """
 )
 """Cores 0 and 1 share L2, 0 to 3 share L3, 4 to 7 are on another node."""
@@ -351,7 +350,7 @@ def test_mistakes_are_told_when_the_engine_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nonsense", "cannot be read as prices"),
+        ("nonsense", "cannot be read as TOML"),
         ("name = 'x'", r"no table \[read\]"),
         ("[read]\nL1 = 0.0", "does not say what 'memory' costs"),
         ("[read]\nL1 = -1.0\nmemory = 1.0", "'L1' must be a number"),

@@ -1,7 +1,7 @@
 """Calibration: what this machine's memory costs, and what operators cost when they run alone.
 
-Everything is measured by the processor's time, so that other programs count as little as can be, and on one
-core, whose speed at a time can be told; only memory's bandwidth is that of all cores together.
+Everything is measured in processor time, so that other programs matter little, and on one core, so that its
+current speed is known.  Only memory's bandwidth is measured on all cores together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.machine.memory_model import MemoryModel
 from headgate.machine.topology import MIB, Topology
 
 Tell = Callable[[str, float], None]
-"""Called with what is measured now, and how far it is, from 0 to 1."""
+"""Called with the current measurement's name and the progress, from 0 to 1."""
 
 ROUNDS, QUICK_ROUNDS = 8, 3
 _LARGEST = 256 * MIB
@@ -39,17 +39,17 @@ def calibrate(
     quick: bool,
     tell: Tell,
     yardstick: Yardstick,
-    beside: Callable[[int], None] | None = None,
+    between: Callable[[int], None] | None = None,
 ) -> Calibration:
     """Measure the host, and every operator of these networks.
 
     A virtual machine's cores are at times half as fast, for seconds, as neighbours have it.  So operators
-    are measured in rounds: what is measured ``beside``, after the operators of each network in each round,
-    has as many bad moments.
+    are measured in rounds.  ``between`` is called after the operators of each network in each round, so what
+    it measures has as many bad moments.
     """
     machine = machines.host()
     with on_one_core(machine.cores[0]):
-        return _calibrate(machine, networks, quick, tell, yardstick, beside)
+        return _calibrate(machine, networks, quick, tell, yardstick, between)
 
 
 def _calibrate(
@@ -58,7 +58,7 @@ def _calibrate(
     quick: bool,
     tell: Tell,
     yardstick: Yardstick,
-    beside: Callable[[int], None] | None,
+    between: Callable[[int], None] | None,
 ) -> Calibration:
     memory = _memory(machine, quick, tell)
     by_network = [
@@ -79,8 +79,8 @@ def _calibrate(
         for alone in by_network[place]:
             tell(alone.label, done)
             alone.again()
-        if beside is not None:
-            beside(place)
+        if between is not None:
+            between(place)
     tell("done", 1.0)
     by_label: dict[str, list[OperatorCalls]] = {}
     for alone in chain.from_iterable(by_network):
@@ -160,7 +160,7 @@ def _bandwidth(machine: Topology, size: int, quick: bool) -> float:
 def _call_overhead(quick: bool, yardstick: Yardstick) -> float:
     """Yards of the whole process per box call on packets of a few rows, by boxes that do nothing.
 
-    What a run takes whatever its length is taken off, by a shorter one.
+    A shorter run is subtracted, to leave out the fixed cost of a run.
     """
     packets = 200 if quick else 800
     (few, short), (many, long) = (_idle_calls(count, yardstick) for count in (packets // 4, packets))

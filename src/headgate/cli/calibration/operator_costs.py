@@ -1,8 +1,8 @@
-"""What operators cost when each runs alone, on rows that would come to it: a sample of the sources' own.
+"""What operators cost when each runs alone, on a sample of the rows that reach it.
 
 The first rows of every source go through the network box by box.  Then every operator works on its share of
-them again, by itself, in packets as they come of the sources' packets of several sizes; the line through the
-times is its cost.
+them again, by itself, in packets that follow from source packets of several sizes; the line through the times
+is its cost.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ Floats = npt.NDArray[np.float64]
 Call = tuple[tuple[float, ...], float]
 """Packets, tuples, results and keys of calls, and their seconds."""
 Weighed = tuple[tuple[float, ...], float, float]
-"""The same, and how much its error counts."""
+"""The same, and the weight of its error."""
 
 PATIENCE = 3.0
 """Seconds to wait for a source's rows."""
 SAMPLE = 9
 """Packets of rows from each source: what an operator costs depends on how much it has to remember."""
 SMALLER = (1, 4, 64)
-"""Into how many parts a usual packet is cut: what a call costs whatever its rows shows with small ones."""
+"""Into how many parts a usual packet is cut: small packets show the fixed cost of a call."""
 USUAL = 4.0
-"""Times as much as others' the errors of usual packets count, since most rows come in them: where a row costs
+"""How many times more the errors of usual packets count, since most rows come in them: where a row costs
 more in larger packets, as when sorting, no line is right for all sizes."""
 CALLS = 64
 """At most, in a pass: small packets are of rows in the middle, when state is as large as it usually is."""
 PARTS = 4
-"""Times of a pass are told for so many parts of it, one after the other."""
+"""A pass is timed in so many parts."""
 ALIKE, EXACT = 1.03, 1e-4
-"""An explanation of times whose error is no more times the least, or no more than so little, is as good."""
+"""A fit counts as equally good if its error is within this factor of the least, or below this bound."""
 
 
 class Share(NamedTuple):
-    """What a sample of the sources brings a box."""
+    """The rows of a sample that reach a box."""
 
     box: Box
     rows: list[Packet]
@@ -117,7 +117,7 @@ class OperatorCalls:
         self._share = share
         sizes = [max(1, default_packet_rows() // part) for part in SMALLER]
         self._counts = sorted({-(-share.each // size) for size in sizes})
-        """Into how many packets the sources are cut, and with them what comes of their rows."""
+        """Into how many packets the sources' rows, and the rows that follow from them, are cut."""
         self._passes: dict[int, list[list[Call]]] = {count: [] for count in self._counts}
         """By count, in yards."""
 

@@ -23,7 +23,7 @@ class Yardstick:
 
     A virtual machine's core may be the second thread of a core that is somebody else's at times: it is then
     little more than half as fast, for milliseconds or for seconds, and does not know.  So times are taken in
-    yards, how often the loop could have run, and told in seconds of the fastest loop that there ever was.
+    yards (how often the loop could have run) and reported in seconds of the fastest loop so far.
 
     Cores have different neighbours, so what is measured has to be on the core of the loop (``on_one_core``).
     """

@@ -1,1 +1,1 @@
-"""TPCx-BB's streams, and the functions of its five streaming queries (ordered processing, table 1)."""
+"""TPCx-BB's tables, and the functions of its five streaming queries (ordered processing, table 1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headgate.demo.tpcx_bb.arrivals import Ints
+from headgate.demo.tpcx_bb.tables import Ints
 
 PAIRS = pa.schema(
     [

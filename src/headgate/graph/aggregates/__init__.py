@@ -139,7 +139,7 @@ class Accumulators:
             part.told()
 
     def changes(self, groups: Ints) -> dict[str, pa.Array]:
-        """As ``snapshot``, of what has come to ``groups`` since ``told``."""
+        """As ``snapshot``, but only the additions to ``groups`` since ``told``."""
         return {
             f"{place}.{name}": column
             for place, part in enumerate(self.parts)

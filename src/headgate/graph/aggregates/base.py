@@ -11,16 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pandas._libs.hashtable import Int64HashTable
 
 from headgate.graph.columns import Ints, from_integers, integers, invalid, is_narrow
-from headgate.graph.keys import grown
-
-
-def distinct(groups: Ints) -> tuple[Ints, Ints]:
-    """The distinct groups in the order in which they come, and the place of each row's group in them."""
-    fresh, places = Int64HashTable(len(groups)).factorize(np.ascontiguousarray(groups))
-    return fresh, places
+from headgate.graph.numbering import grown
 
 
 def firsts(places: Ints, count: int) -> Ints:
@@ -84,8 +77,8 @@ def _objects(values: pa.Array) -> npt.NDArray[Any]:
     return objects
 
 
-class Accumulator:
-    """State of one aggregate function.
+class Stored:
+    """What an aggregate function remembers of every group, or of every key's slot.
 
     ``fields`` names the arrays that hold it, with the value a new group starts from; ``cells`` those that
     hold values of the argument's own type.  A function that needs more overrides what handles them.
@@ -93,12 +86,7 @@ class Accumulator:
 
     fields: dict[str, tuple[Any, Any]] = {}  # noqa: RUF012
 
-    def __init__(
-        self, argument: pa.DataType | None, result: pa.DataType, parameters: Sequence[Any] = ()
-    ) -> None:
-        self.argument = argument
-        self.type = result
-        self.parameters = tuple(parameters)
+    def __init__(self) -> None:
         self.arrays: dict[str, npt.NDArray[Any]] = {
             n: np.zeros(0, dtype=d) for n, (d, _) in self.fields.items()
         }
@@ -110,6 +98,41 @@ class Accumulator:
             self.arrays[name] = grown(self.arrays[name], count, fill)
         for cells in self.cells.values():
             cells.grow(count)
+
+    def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
+        """The state of ``groups`` as columns."""
+        columns = {name: pa.array(array[groups]) for name, array in self.arrays.items()}
+        return columns | {name: cells.get(groups) for name, cells in self.cells.items()}
+
+    def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        """Put the state of fresh ``groups`` back from columns."""
+        for name, array in self.arrays.items():
+            array[groups] = columns[name].to_numpy(zero_copy_only=False)
+        for name, cells in self.cells.items():
+            cells.put(groups, columns[name])
+
+    def told(self) -> None:
+        """From here on, ``changes`` tells only what comes later."""
+
+    def changes(self, groups: Ints) -> dict[str, pa.Array]:
+        """As columns, the additions to ``groups`` (all that changed) since ``told``."""
+        return self.snapshot(groups)
+
+    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
+        """Take over ``changes`` of groups, which are new here or came with earlier changes."""
+        self.restore(groups, columns)
+
+
+class Accumulator(Stored):
+    """State of one aggregate function by group."""
+
+    def __init__(
+        self, argument: pa.DataType | None, result: pa.DataType, parameters: Sequence[Any] = ()
+    ) -> None:
+        self.argument = argument
+        self.type = result
+        self.parameters = tuple(parameters)
+        super().__init__()
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
         """Fold rows in; ``sequence`` is their order of arrival and does not decrease."""
@@ -135,26 +158,3 @@ class Accumulator:
         for name, cells in self.cells.items():
             taken.cells[name] = cells.take(groups)
         return taken
-
-    def snapshot(self, groups: Ints) -> dict[str, pa.Array]:
-        """The state of ``groups`` as columns."""
-        columns = {name: pa.array(array[groups]) for name, array in self.arrays.items()}
-        return columns | {name: cells.get(groups) for name, cells in self.cells.items()}
-
-    def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
-        """Put the state of fresh ``groups`` back from columns."""
-        for name, array in self.arrays.items():
-            array[groups] = columns[name].to_numpy(zero_copy_only=False)
-        for name, cells in self.cells.items():
-            cells.put(groups, columns[name])
-
-    def told(self) -> None:
-        """All that there is now is known to whoever asks for changes."""
-
-    def changes(self, groups: Ints) -> dict[str, pa.Array]:
-        """As columns, what is not yet known of ``groups``, which are all that changed."""
-        return self.snapshot(groups)
-
-    def apply(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
-        """Take over ``changes`` of groups that are fresh here or have been told of before."""
-        self.restore(groups, columns)

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.graph.aggregates.base import Accumulator, Cells, distinct, firsts, lasts, present
+from headgate.graph.aggregates.base import Accumulator, Cells, firsts, lasts, present
 from headgate.graph.columns import Ints, flipped, from_integers, is_narrow, sortable, taken
+from headgate.graph.numbering import distinct
 
 
 def from_sortable(bits: Ints, null: Any, kind: pa.DataType) -> pa.Array:

@@ -105,7 +105,7 @@ class Remembering(Accumulator):
         super().__init__(argument, result, parameters)
         self.log = Log(self.stored, self.compact)
         self.untold: list[Run] | None = None
-        """Rows that have come since changes were last asked for; None: nobody asks."""
+        """Rows since the last call of ``told`` or ``changes``; None: changes are not tracked."""
 
     @property
     def stored(self) -> pa.DataType:

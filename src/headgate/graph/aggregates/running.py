@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.graph.aggregates import Input
-from headgate.graph.aggregates.base import Cells
+from headgate.graph.aggregates.base import Stored
 from headgate.graph.aggregates.scans import Segments, running_sums
 from headgate.graph.columns import Ints, Mask, invalid
-from headgate.graph.keys import grown
 from headgate.sql import Aggregate
 
 Change = Callable[[], None]
@@ -49,10 +48,9 @@ class Rows:
         return ordered if self.sorted_counted.all() else np.where(self.sorted_counted, ordered, otherwise)
 
 
-class Running:
+class Running(Stored):
     """State of one running aggregate for every key slot."""
 
-    fields: dict[str, tuple[Any, Any]] = {}  # noqa: RUF012
     skip_nulls = True
 
     def __init__(self, aggregate: Aggregate) -> None:
@@ -60,16 +58,7 @@ class Running:
         self.type = aggregate.type
         self.parameters = aggregate.parameters
         self.function = aggregate.function
-        self.arrays: dict[str, npt.NDArray[Any]] = {
-            n: np.zeros(0, dtype=d) for n, (d, _) in self.fields.items()
-        }
-        self.cells: dict[str, Cells] = {}
-
-    def grow(self, count: int) -> None:
-        for name, (_, fill) in self.fields.items():
-            self.arrays[name] = grown(self.arrays[name], count, fill)
-        for cells in self.cells.values():
-            cells.grow(count)
+        super().__init__()
 
     def carry(self, name: str, segments: Segments) -> npt.NDArray[Any]:
         """What each segment continues from."""
@@ -98,24 +87,3 @@ class Running:
         for name, array in self.arrays.items():
             self.arrays[name] = array[slots]
         self.cells = {name: cells.take(slots) for name, cells in self.cells.items()}
-
-    def snapshot(self, slots: Ints) -> dict[str, pa.Array]:
-        columns = {name: pa.array(array[slots]) for name, array in self.arrays.items()}
-        return columns | {name: cells.get(slots) for name, cells in self.cells.items()}
-
-    def restore(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
-        for name, array in self.arrays.items():
-            array[slots] = columns[name].to_numpy(zero_copy_only=False)
-        for name, cells in self.cells.items():
-            cells.put(slots, columns[name])
-
-    def told(self) -> None:
-        """All that there is now is known to whoever asks for changes."""
-
-    def changes(self, slots: Ints) -> dict[str, pa.Array]:
-        """As columns, what is not yet known of ``slots``, which are all that changed."""
-        return self.snapshot(slots)
-
-    def apply(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
-        """Take over ``changes``."""
-        self.restore(slots, columns)

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.graph.aggregates.base import Cells, distinct, firsts
+from headgate.graph.aggregates.base import Cells, firsts
 from headgate.graph.aggregates.choices import from_sortable
 from headgate.graph.aggregates.running import Change, Rows, Running
 from headgate.graph.aggregates.scans import Segments, running, running_sums
 from headgate.graph.columns import Ints, sortable
 from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import distinct
 from headgate.sql import Aggregate
 
 
@@ -95,7 +96,7 @@ class RunningDistinct(Running):
         self._pairs = KeyIndex([pa.int64(), self.argument])
         self._incarnations = 0
         self._told_pairs = self._told_incarnations = 0
-        """Both are numbered as they come, so what was told by then is what is below."""
+        """Both are numbered in order, so ``changes`` has written everything below these numbers."""
 
     def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:
         assert rows.values is not None

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import OperatorError
-from headgate.graph.aggregates.base import Accumulator, distinct, present
+from headgate.graph.aggregates.base import Accumulator, present
 from headgate.graph.columns import Ints, decimals, from_words, integers, limbs, words
-from headgate.graph.keys import grown
+from headgate.graph.numbering import distinct, grown
 
 _SAFE = 1 << 62
 LOW = np.int64(0xFFFF_FFFF)

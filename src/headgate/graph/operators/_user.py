@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.types as pt
 from headgate.errors import BadRow, OperatorError, PipelineError, nearest
 from headgate.graph.columns import Mask, taken
 from headgate.graph.operator import Operator
-from headgate.graph.packet import Indices, Packet
+from headgate.graph.packet import Indices, Packet, empty_batch
 from headgate.graph.rows import each_row
 from headgate.graph.time import beyond, too_far
 
@@ -52,7 +53,7 @@ def set_apart(
 
 def function_name(fn: Callable[..., Any]) -> str:
     """What the user calls ``fn``."""
-    while hasattr(fn, "func"):
+    while isinstance(fn, partial):
         fn = fn.func
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)
@@ -132,13 +133,6 @@ def _same_names(names: Iterable[str], schema: pa.Schema, label: str, where: str)
         raise OperatorError(f"{label}: the result for {where} has column '{twice}' twice.")
 
 
-def split_indices(result: Any) -> tuple[Any, Any]:
-    """A result as (rows, indices); indices is None where the function gave none."""
-    if isinstance(result, tuple) and len(result) == 2:
-        return result[0], result[1]
-    return result, None
-
-
 def caused(packet: Packet, batch: pa.RecordBatch, indices: Any, label: str) -> Packet:
     """``batch`` as results of ``packet``: by ``indices``, row by row, or all by its last row."""
     rows = batch.num_rows
@@ -159,6 +153,18 @@ def caused(packet: Packet, batch: pa.RecordBatch, indices: Any, label: str) -> P
     if complaint:
         raise OperatorError(f"{label}: the indices returned for {span(packet)} are wrong: {complaint}.")
     return packet.caused(batch, causes.astype(np.int64, copy=False))
+
+
+def map_batch(packet: Packet, call: Callable[[pa.RecordBatch], Any], schema: pa.Schema, label: str) -> Packet:
+    """``call(batch)`` for the whole packet, and what it returned as results of its rows."""
+    if not len(packet):
+        return packet.with_batch(empty_batch(schema))
+    try:
+        result = call(packet.batch)
+    except Exception as error:
+        raise failed(label, span(packet), error) from error
+    rows, indices = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    return caused(packet, fit_batch(rows, schema, label, packet), indices, label)
 
 
 def rows_of(result: Any, label: str, serial: int) -> Sequence[Row]:

@@ -1,7 +1,7 @@
-"""A calendar of what falls due: items by event time, in sorted runs of geometrically growing length.
+"""A calendar: items by the event time when they are due, in sorted runs of geometrically growing length.
 
-Adding n items and taking the due ones costs their number times the logarithm of the state; what is not due
-is not looked at, and nothing is sorted before something is.
+Adding n items and taking the due ones costs their number times the logarithm of the state.  Items
+that are not due are not looked at, and nothing is sorted until an item is due.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Calendar:
         """Runs that are not sorted yet."""
 
     def push(self, times: Ints, items: Ints) -> None:
-        """Enter items; neither array may change any more."""
+        """Enter items; the caller must not change the arrays any more."""
         if not len(times):
             return
         self._entered.append(_Run(times, items))

@@ -120,7 +120,7 @@ class Shelf:
         self.runs.append(run)
 
     def forget(self, oldest: int) -> None:
-        """Rewrite the runs of which most rows are older than ``oldest``."""
+        """Rewrite each run with more rows older than ``oldest`` than not."""
         if any(2 * run.before(oldest) > len(run) for run in self.runs):
             kept = [run.since(oldest) if 2 * run.before(oldest) > len(run) else run for run in self.runs]
             self.runs = [run for run in kept if len(run)]

@@ -32,7 +32,7 @@ _SPARE_KEYS = 65_536
 
 
 class JoinState(State):
-    """What both inputs may still be asked for, and how far time has come."""
+    """Rows of both inputs that may still find partners, and the current time."""
 
     def __init__(self, join: Join) -> None:
         self._join = join
@@ -41,12 +41,8 @@ class JoinState(State):
         self.counts = [0, 0]
         self.maxima = [NEVER, NEVER]
         self.clock = NEVER
-        self.idle: set[int] = set()
-        """Inputs that do not hold time back now, after their last row in the call; the engine sets it."""
-        self.ended: dict[int, int] = {}
-        """Inputs that have ended, and the serial from which on they do not hold time back."""
         self._untold: tuple[list[Run], list[Run]] | None = None
-        """Rows of both inputs since changes were last asked for; None: nobody asks."""
+        """Rows of both inputs since the last call of ``changes``; None: changes are not tracked."""
 
     @property
     def oldest(self) -> int:

@@ -10,81 +10,36 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import OperatorError, PipelineError, TypeMismatch
-from headgate.graph.columns import Ints, check_key, integers, invalid, is_narrow
-from headgate.graph.durations import parse_duration
-from headgate.graph.keys import Numbering
+from headgate.graph.columns import check_key
+from headgate.graph.durations import parse_period
+from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.graph.schema import normalise, normalise_batch, require_columns
-
-
-class _Words:
-    """The distinct values of one key column, numbered.  Many workers may look up; nobody adds any more."""
-
-    def __init__(self, column: pa.Array) -> None:
-        self._narrow = Numbering() if is_narrow(column.type) else None
-        self._wide: dict[Any, int] = {}
-        if self._narrow is not None:
-            self._narrow.number(integers(column.drop_null()))
-            self.count = self._narrow.count
-        else:
-            distinct = _flat(column.drop_null()).unique().to_numpy(zero_copy_only=False)
-            self._wide = {word: code for code, word in enumerate(distinct)}
-            self.count = len(self._wide)
-
-    def codes(self, column: pa.Array) -> Ints:
-        """The number of every value; -1 for null and for values that are not there."""
-        if self._narrow is not None:
-            codes = self._narrow.find(integers(column))
-            null = invalid(column)
-            return codes if null is None else np.where(null, -1, codes)
-        encoded = _flat(column).dictionary_encode()
-        words = encoded.dictionary.to_numpy(zero_copy_only=False)
-        known = np.fromiter((self._wide.get(word, -1) for word in words), dtype=np.int64, count=len(words))
-        return np.append(known, -1)[encoded.indices.fill_null(len(words)).to_numpy()]  # type: ignore[no-any-return]
-
-
-def _flat(column: pa.Array) -> pa.Array:
-    """Wide decimals as bytes, which hash alike wherever they come from."""
-    return column.view(pa.binary(16)) if pa.types.is_decimal(column.type) else column
 
 
 class _Loaded:
     """One version of the table: the row of every key, and the columns to add."""
 
     def __init__(self, keys: Sequence[pa.Array], columns: pa.RecordBatch, since: float | None) -> None:
-        self._words = [_Words(key) for key in keys]
-        self._keys = Numbering()
-        self._rows: Ints = np.empty(0, dtype=np.int64)
         self.columns = columns
         self.since = since
         """Arrival of the first tuple that met it; None until one has."""
-        codes = self._codes(keys)
-        rows = np.flatnonzero(codes >= 0)
-        numbers = self._keys.number(codes[rows])
-        self.again: int | None = None
+        self._index = KeyIndex([key.type for key in keys])
+        self._index.slots(keys, len(keys[0]))
+        slots = self._index.find(keys)
+        rows = np.flatnonzero(slots >= 0)
+        # One more than there are slots: the last one, which is -1, stands for no key.
+        self._rows = np.full(len(self._index) + 1, -1, dtype=np.int64)
+        self._rows[slots[rows[::-1]]] = rows[::-1]
+        again = rows[self._rows[slots[rows]] != rows]
+        self.again = int(again[0]) if len(again) else None
         """A row whose key an earlier row has."""
-        if self._keys.count < len(rows):
-            self.again = int(
-                rows[np.setdiff1d(np.arange(len(rows)), np.unique(numbers, return_index=True)[1])[0]]
-            )
-        self._rows = rows
-
-    def _codes(self, keys: Sequence[pa.Array]) -> Ints:
-        codes = self._words[0].codes(keys[0])
-        for words, key in zip(self._words[1:], keys[1:], strict=True):
-            found = words.codes(key)
-            codes = np.where((codes < 0) | (found < 0), -1, codes * words.count + found)
-        return codes
 
     def rows(self, keys: Sequence[pa.Array]) -> pa.Array:
-        """The row of each key, null where there is none."""
-        codes = self._codes(keys)
-        numbers = self._keys.find(codes)
-        missing = (codes < 0) | (numbers < 0)
-        if not len(self._rows):
-            return pa.nulls(len(codes), pa.int64())
-        return pa.array(self._rows[np.where(missing, 0, numbers)], mask=missing)
+        """The row of each key, null where there is none.  Many workers may ask at once."""
+        rows = self._rows[self._index.find(keys)]
+        return pa.array(rows, mask=rows < 0)
 
 
 class _Dimension:
@@ -144,9 +99,8 @@ class Lookup(Operator):
             raise PipelineError("lookup: refresh= needs a function that reads the table again, not a table.")
         self.on = tuple(require_columns(schema, names, "lookup: on"))
         self._load = table if callable(table) else None
-        self._refresh = None if refresh is None else parse_duration(refresh, "lookup: refresh") / 1_000_000
-        if self._refresh == 0:
-            raise PipelineError("lookup: refresh= must be more than zero.")
+        micros = parse_period(refresh, "lookup", "refresh")
+        self._refresh = None if micros is None else micros / 1_000_000
         first: Any = self._read() if self._load else table
         self._fixed = None if self._refresh is not None else first
         self._table_schema = normalise(first.schema)

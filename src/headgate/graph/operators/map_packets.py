@@ -8,16 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.graph.operator import Operator
-from headgate.graph.operators._user import (
-    caused,
-    failed,
-    fit_batch,
-    function_name,
-    require_function,
-    span,
-    split_indices,
-)
-from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.operators._user import function_name, map_batch, require_function
+from headgate.graph.packet import Packet
 from headgate.graph.schema import normalise
 
 
@@ -25,7 +17,7 @@ class MapPackets(Operator):
     """``fn(batch)`` gives a batch or table, or (batch, indices): row ``indices[i]`` caused result i.
 
     Without indices, results as many as the rows keep the rows' order keys; otherwise all of them belong
-    to the packet's last row, since nobody can tell which row caused which.
+    to the packet's last row, because the operator cannot tell which row caused which.
     """
 
     def __init__(self, schema: pa.Schema, fn: Callable[[pa.RecordBatch], Any], out_schema: pa.Schema) -> None:
@@ -39,13 +31,4 @@ class MapPackets(Operator):
         return self._label
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
-        packet = packets[0]
-        if not len(packet):
-            return [packet.with_batch(empty_batch(self.outputs[0]))]
-        try:
-            result = self.fn(packet.batch)
-        except Exception as error:
-            raise failed(self.label, span(packet), error) from error
-        rows, indices = split_indices(result)
-        batch = fit_batch(rows, self.outputs[0], self.label, packet)
-        return [caused(packet, batch, indices, self.label)]
+        return [map_batch(packets[0], self.fn, self.outputs[0], self.label)]

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.graph.aggregates import Accumulators
-from headgate.graph.aggregates.base import distinct
 from headgate.graph.columns import Ints, Mask
-from headgate.graph.keys import Numbering, grown
+from headgate.graph.numbering import Numbering, factorized, grown
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.windows import Window
 
@@ -68,7 +67,7 @@ class Panes:
     """Groups of (key slot, pane) or (key slot, window), and when their windows close."""
 
     lasting = True
-    """A group is the same one as long as it is open, so its changes can be told by themselves."""
+    """A group is the same one as long as it is open, so its changes can be written by themselves."""
 
     def __init__(self, window: Window, direct: bool) -> None:
         self.size, self.every = window.size, window.every
@@ -96,11 +95,11 @@ class Panes:
         return (times // self.every) * self.every + self.size <= before
 
     def reserve(self, keys: int) -> None:
-        """There are so many keys: slots are below that."""
+        """Slots of keys are below ``keys`` from now on."""
         self._keys = keys
 
     def assign(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
-        """The groups of rows, none of which is late."""
+        """The groups of rows that are not late."""
         if not len(slots):
             return Assignment(slots)
         last = times // self.every
@@ -195,7 +194,7 @@ class Panes:
         numbers, ranks = np.unique(windows, return_inverse=True) if _far(windows) else (None, windows)
         lowest = int(ranks.min()) if len(ranks) else 0
         span = int(ranks.max()) - lowest + 1 if len(ranks) else 1
-        pairs, places = distinct(self.slots(members) * span + (ranks - lowest))
+        pairs, places = factorized(self.slots(members) * span + (ranks - lowest))
         windows = pairs % span + lowest
         starts = (windows if numbers is None else numbers[windows]) * self.every
         return Closed(pairs // span, starts, starts + self.size, members, places, dropped)
@@ -206,7 +205,7 @@ class Panes:
         return groups, {"part": pa.array(self._part(groups)), "due": pa.array(due)}
 
     def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
-        """What is to be written if the live ``groups`` have changed, as ``snapshot``; time is ``now``."""
+        """What ``changes`` writes for the live ``groups``, in the form of ``snapshot``; time is ``now``."""
         part = self._part(groups)
         first = part if self.direct else self._first(part // self.overlap) + part % self.overlap
         due = np.maximum(first, (now - self.size) // self.every + 1) * self.every + self.size

@@ -15,24 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import OperatorError, PipelineError
-from headgate.graph.columns import Ints, check_key
-from headgate.graph.durations import parse_duration
-from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.columns import Ints, key_columns
+from headgate.graph.durations import parse_period
+from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import (
     Row,
-    caused,
-    failed,
-    fit_batch,
     function_name,
+    map_batch,
     map_rows,
     refuse_far_times,
     require_function,
-    span,
-    split_indices,
 )
 from headgate.graph.operators.snapshots import Touched, marked, marks, tracked
-from headgate.graph.packet import Packet, empty_batch
+from headgate.graph.packet import Packet
 from headgate.graph.schema import normalise, require_columns
 from headgate.graph.time import NEVER, Clock, event_times, time_column
 
@@ -81,7 +78,7 @@ class ProcessState(State):
         self.value = value
         self._label = label
         self._touched: bool | None = None
-        """Whether the function was called since changes were last asked for; None: nobody asks."""
+        """Whether the function was called since the last ``changes``; None: changes are not tracked."""
 
     def touch(self) -> Any:
         """The object, for the function to change."""
@@ -138,7 +135,7 @@ class Process(Operator):
     def restore(self, tables: Sequence[pa.Table]) -> ProcessState:
         values = [v for table in tables for v in table.column("_state").to_pylist()]
         if len(values) > 1:
-            raise ValueError(f"{self.label} has one state, but {len(values)} are to be restored")
+            raise ValueError(f"{self.label} has one state, but {len(values)} were given to restore")
         return ProcessState(pickle.loads(values[0]), self.label) if values else self.open()
 
     def process(self, packets: Sequence[Packet], state: ProcessState) -> list[Packet]:
@@ -146,15 +143,7 @@ class Process(Operator):
         memory = state.touch() if len(packet) else state.value
         if not self.packets:
             return [map_rows(packet, lambda _, row: fn(row, memory), self.outputs[0], self.label)]
-        if not len(packet):
-            return [packet.with_batch(empty_batch(self.outputs[0]))]
-        try:
-            result = fn(packet.batch, memory)
-        except Exception as error:
-            raise failed(self.label, span(packet), error) from error
-        rows, indices = split_indices(result)
-        batch = fit_batch(rows, self.outputs[0], self.label, packet)
-        return [caused(packet, batch, indices, self.label)]
+        return [map_batch(packet, lambda batch: fn(batch, memory), self.outputs[0], self.label)]
 
 
 class KeyedProcessState(State):
@@ -253,15 +242,10 @@ class KeyedProcess(Operator):
         on: str | None = None,
     ) -> None:
         require_function(fn, "process")
-        self.keys = tuple(require_columns(schema, keys, "process: key"))
+        self.keys, self.key_types = key_columns(schema, keys, "process: key")
         if not self.keys:
             raise PipelineError("process: a keyed process needs at least one key column.")
-        for name in self.keys:
-            check_key(schema.field(name), "process: key")
-        self.key_types = [schema.field(name).type for name in self.keys]
-        self.expire = None if expire is None else parse_duration(expire, "process: expire")
-        if self.expire == 0:
-            raise PipelineError("process: expire= must be more than zero.")
+        self.expire = parse_period(expire, "process", "expire")
         self.on: str | None = None
         if on is not None:
             [self.on] = require_columns(schema, [on], "process: on")

@@ -11,15 +11,15 @@ from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import evaluate
 from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
-from headgate.graph.columns import Ints, Mask, check_key, refuse_duplicates
-from headgate.graph.durations import parse_duration
-from headgate.graph.keys import KeyIndex, grown
+from headgate.graph.columns import Ints, Mask, key_columns, refuse_duplicates
+from headgate.graph.durations import parse_period
+from headgate.graph.keys import KeyIndex
+from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, refuse_far_times
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.snapshots import Touched, column, marked, marks, tracked
 from headgate.graph.packet import Packet
-from headgate.graph.schema import require_columns
 from headgate.graph.time import NEVER, Clock, time_column
 from headgate.sql import compile_aggregate
 
@@ -37,7 +37,7 @@ class RunningState(State):
         self.seen: Ints = np.full(0, NEVER, dtype=np.int64)
         """Time when the key was last seen."""
         self.present = np.zeros(0, dtype=np.bool_)
-        """Slots that hold something: ``live`` of them have not expired, as far as anyone has looked."""
+        """Slots that hold something: ``live`` of them had not expired at the last check."""
         self.live = 0
         self.calendar = Calendar()
         self._touched: Touched | None = None
@@ -100,7 +100,7 @@ class RunningState(State):
 
     def changes(self) -> pa.Table:
         slots = tracked(self._touched).take()
-        # Keys that have expired since they were touched expire without being told.
+        # Keys that have expired since they were touched need no entry: time alone expires them.
         slots = slots[self.present[slots]]
         table = self._table(slots, [state.changes(slots) for state in self.states])
         for state in self.states:
@@ -129,7 +129,7 @@ class RunningState(State):
         return marked(table, self.clock.maximum, 0, 0)
 
     def load(self, table: pa.Table, known: bool = False) -> None:
-        """Add the keys of a snapshot; with ``known``, of changes to keys some of which are there."""
+        """Add the keys of a snapshot; with ``known``, of changes, whose keys may exist here already."""
         names = self._operator.keys
         slots = self.keys.slots([column(table, name) for name in names], table.num_rows)
         columns = {n.removeprefix("state."): column(table, n) for n in table.column_names[len(names) :]}
@@ -166,24 +166,19 @@ class Running(Operator):
         expire: str | float | None = None,
         on: str | None = None,
     ) -> None:
-        self.keys = tuple(require_columns(schema, keys, "running: key"))
+        self.keys, self.key_types = key_columns(schema, keys, "running: key")
         if not self.keys:
             self.kind = Kind.STATEFUL  # type: ignore[misc]
         if not aggregates:
             raise PipelineError("running: give at least one aggregate, e.g. running('sum(x) AS total').")
         self._key_columns = [schema.get_field_index(name) for name in self.keys]
-        for place in self._key_columns:
-            check_key(schema.field(place), "running")
         self.keys_by_input = (self.keys,)
-        self.key_types = [schema.field(place).type for place in self._key_columns]
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
             running_state(aggregate)
-        self.expire = None if expire is None else parse_duration(expire, "running: expire")
+        self.expire = parse_period(expire, "running", "expire")
         if self.expire is not None and on is None:
             raise PipelineError("running: expire= needs on=, the column that says what time it is.")
-        if self.expire == 0:
-            raise PipelineError("running: expire= must be more than zero.")
         self._time_column = (
             None if self.expire is None or on is None else time_column(schema, on, "running: on")
         )

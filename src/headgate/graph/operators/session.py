@@ -3,7 +3,7 @@
 Which rows share a session depends on the order of arrival only where a row comes so late that a session it
 would have prolonged has already closed.  Nearly always a key has one open session at most, and its rows come
 after the session's first: then they prolong it one after the other, in the order of their times, until the
-gap is reached.  Keys of which that is not true are sorted out with all their open sessions.
+gap is reached.  Other keys are sorted together with all their open sessions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.aggregates.base import distinct
 from headgate.graph.columns import Ints, Mask, lexical_order
-from headgate.graph.keys import grown
+from headgate.graph.numbering import distinct, grown
 from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.panes import Assignment, Closed
 from headgate.graph.operators.session_runs import Opened, Runs, sorted_runs
@@ -26,7 +25,7 @@ class Sessions:
 
     direct = True
     lasting = False
-    """Sessions are merged: all those of a key are told if one of them has changed."""
+    """Sessions are merged: if one of a key's has changed, all of them are written."""
 
     def __init__(self, window: Window) -> None:
         self.gap = window.size
@@ -118,9 +117,9 @@ class Sessions:
             first[1:] = ~follows
             leaders = groups[first]
         self._head[unique] = np.where(live, olds, leaders)
-        beside = live & (leaders != olds)
-        if np.count_nonzero(beside):
-            self._next[olds[beside]] = leaders[beside]
+        both = live & (leaders != olds)
+        if np.count_nonzero(both):
+            self._next[olds[both]] = leaders[both]
         return groups
 
     def _sort_out(self, slots: Ints, times: Ints, before: Ints) -> Assignment:
@@ -170,7 +169,7 @@ class Sessions:
         return Assignment(group[runs.of_row], None, merged, into[gone])
 
     def reserve(self, keys: int) -> None:
-        """There are so many keys."""
+        """Make room for so many keys."""
         self._head = grown(self._head, keys, -1)
 
     def _reserve(self) -> None:
@@ -219,7 +218,7 @@ class Sessions:
         return groups, {"first": pa.array(self._first[groups]), "last": pa.array(self._last[groups])}
 
     def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
-        """What is to be written if the open sessions ``groups`` have changed, as ``snapshot``."""
+        """What ``changes`` writes for the open sessions ``groups``, in the form of ``snapshot``."""
         groups, _ = self._chains(distinct(self._slot[groups])[0])
         return groups, {"first": pa.array(self._first[groups]), "last": pa.array(self._last[groups])}
 

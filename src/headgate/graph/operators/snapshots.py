@@ -1,4 +1,4 @@
-"""What every state with a clock writes besides its rows, and how a state knows what has changed.
+"""What every state with a clock writes in addition to its rows, and how a state tracks changes.
 
 The time, how many rows were seen and how many were late go into the schema's metadata, which survives
 splitting a table by key, also into parts without rows.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.graph.columns import Ints
-from headgate.graph.keys import grown
+from headgate.graph.numbering import grown
 
 _TIME, _SEEN, _LATE = b"headgate.time", b"headgate.seen", b"headgate.late"
 _WHOLE = b"headgate.whole"
@@ -57,14 +57,14 @@ def tracked(told: _Told | None) -> _Told:
 
 
 class Touched:
-    """Slots or groups that have changed since this was last asked, each told once.
+    """Slots or groups that have changed since the last ``take``, each once.
 
-    The cost is that of the rows that touch, whatever the number of slots.
+    The cost grows with the rows that touch slots, not with the number of slots.
     """
 
     def __init__(self) -> None:
         self._place: npt.NDArray[np.int32] = np.full(0, -1, dtype=np.int32)
-        """Of a touched slot, something that is not negative."""
+        """By slot: -1 if it is not touched."""
         self._slots: list[Ints] = []
 
     def add(self, slots: Ints) -> None:
@@ -74,7 +74,7 @@ class Touched:
         self._place = grown(self._place, int(slots.max()) + 1, -1)
         fresh = slots[self._place[slots] < 0]
         if len(fresh):
-            # Of the rows that share a slot the last one to write stays, so each slot is kept once.
+            # If rows share a slot, the last write stays, so each slot is kept once.
             rows = np.arange(len(fresh), dtype=np.int32)
             self._place[fresh] = rows
             self._slots.append(fresh[self._place[fresh] == rows])

@@ -26,7 +26,6 @@ class TopState(State):
 
     def __init__(self, operator: Top) -> None:
         self._operator = operator
-        self.late = 0
         self.seen = 0
         self.clock = Clock(operator.lateness)
         self.chosen = empty_batch(operator.candidates)
@@ -35,7 +34,7 @@ class TopState(State):
         self.next_end = -NEVER
         """When the first open window ends."""
         self._untold: list[pa.RecordBatch] | None = None
-        """Rows taken in since changes were last asked for; None: nobody asks."""
+        """Rows taken in since the last call of ``changes``; None: changes are not tracked."""
         self._ended = False
         """Whether the end of the stream has closed windows that time has not."""
 
@@ -160,7 +159,7 @@ class Top(Operator):
         for place, (_, descending, nulls_first) in enumerate(self.ordering):
             keys += sort_keys(rows.column(2 + place), descending, nulls_first)
         if len(ends) > 4 * self.n and bool((ends == ends[0]).all()):
-            # One window: whatever is worse than the n-th best by the first key need not be sorted.
+            # One window: rows that are worse than the n-th best by the first key need no sorting.
             enough = np.flatnonzero(keys[1] <= np.partition(keys[1], self.n - 1)[self.n - 1])
         else:
             enough = np.arange(len(ends))

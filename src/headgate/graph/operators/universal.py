@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from headgate.errors import PipelineError
 from headgate.graph import arrays
-from headgate.graph.columns import check_key
+from headgate.graph.columns import key_columns
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators.snapshots import Touched, tracked
 from headgate.graph.packet import Packet, Serials
-from headgate.graph.schema import require_columns
+from headgate.graph.partition import chosen, seed_of
 
 _PAYLOAD = "payload"
 _BUFFER = memoryview(bytes(1 << 20))
@@ -54,14 +54,6 @@ def busy(seconds: float) -> None:
         wanted = min(end - now, 50 * _CHUNK_SECONDS)
         rate = chunk / max(now - before, 1e-6)
         chunk = min(max(int(rate * wanted), _LEAST_CHUNK), len(_BUFFER))
-
-
-def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Sebastiano Vigna's mixing function: 64 well-mixed bits of each value."""
-    z = values + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 class UniversalState(State):
@@ -149,10 +141,7 @@ class Universal(Operator):
         self.state_bytes = int(state_bytes)
         self.spin = True
         """Whether to spend the cost; the simulated engine, which only counts it, says no."""
-        self.keys = tuple(require_columns(schema, keys, f"{what}: key"))
-        for key in self.keys:
-            check_key(schema.field(key), f"{what}: key")
-        self.key_types = [schema.field(key).type for key in self.keys]
+        self.keys, self.key_types = key_columns(schema, keys, f"{what}: key")
         self.keys_by_input = (self.keys,)
         self.times_by_input = (None,)
         if self.keys:
@@ -162,7 +151,7 @@ class Universal(Operator):
             kept = [field for field in schema if field.name != _PAYLOAD]
             output = pa.schema([*kept, pa.field(_PAYLOAD, pa.binary())])
         super().__init__([schema], [output])
-        self._seed = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), dtype="<u8")[0]
+        self._seed = seed_of(name)
 
     def in_simulation(self) -> Universal:
         """Its cost is virtual there: it keeps no core busy."""
@@ -191,9 +180,7 @@ class Universal(Operator):
         part = self.selectivity - whole
         if not part:
             return np.full(len(serials), whole, dtype=np.int64)
-        mixed = splitmix64(splitmix64(serials.astype(np.uint64)) ^ self._seed)
-        # 53 bits, so that the comparison with a float is exact.
-        return whole + ((mixed >> np.uint64(11)) < np.uint64(round(part * 2**53))).astype(np.int64)
+        return whole + chosen(serials, self._seed, part).astype(np.int64)
 
     def process(self, packets: Sequence[Packet], state: Any) -> list[Packet]:
         packet = packets[0]

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
-from headgate.graph.columns import Ints, check_key, lexical_order, refuse_duplicates, sort_keys, taken
-from headgate.graph.durations import parse_duration
+from headgate.graph.columns import Ints, key_columns, lexical_order, refuse_duplicates, sort_keys, taken
+from headgate.graph.durations import parse_period
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.panes import Closed, Panes, countable, joined
@@ -25,7 +25,6 @@ from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
 from headgate.graph.operators.window_state import WindowState, sliced
 from headgate.graph.packet import Packet
-from headgate.graph.schema import require_columns
 from headgate.graph.time import LIMIT, NEVER, Passage, time_array, time_column, window_time
 from headgate.graph.windows import Window
 from headgate.sql import compile_aggregate
@@ -51,7 +50,7 @@ class WindowAggregate(Operator):
         early: str | float | None = None,
     ) -> None:
         what = f"{window.kind} window"
-        self.keys = tuple(require_columns(schema, keys, f"{what}: key"))
+        self.keys, self.key_types = key_columns(schema, keys, f"{what}: key")
         self.keys_by_input = (self.keys,)
         self.window = window
         if not self.keys:
@@ -59,18 +58,13 @@ class WindowAggregate(Operator):
         if not aggregates:
             raise PipelineError(f"{what}: agg() needs at least one aggregate, e.g. agg('count(*) AS n').")
         self._key_columns = [schema.get_field_index(name) for name in self.keys]
-        for place in self._key_columns:
-            check_key(schema.field(place), what)
-        self.key_types = [schema.field(place).type for place in self._key_columns]
         self._time_column = time_column(schema, window.on, f"{what}: on")
         self.times_by_input = (schema.field(self._time_column).name,)
         self._time_type = window_time(schema.field(self._time_column).type)
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
             accumulator(aggregate)
-        self.early = None if early is None else parse_duration(early, f"{what}: early")
-        if self.early == 0:
-            raise PipelineError(f"{what}: early= must be more than zero.")
+        self.early = parse_period(early, what, "early")
         names = [*self.keys, "window_start", "window_end", *(a.name for a in self.aggregates)]
         types = [*self.key_types, self._time_type, self._time_type, *(a.type for a in self.aggregates)]
         if self.early is not None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from headgate.graph.aggregates import Accumulators, Input
 from headgate.graph.columns import Ints, taken
-from headgate.graph.keys import KeyIndex, distinct, grown, moved
+from headgate.graph.keys import KeyIndex, moved, sorted_distinct
+from headgate.graph.numbering import grown
 from headgate.graph.operator import State
 from headgate.graph.operators.panes import Closed, Panes
 from headgate.graph.operators.session import Sessions
@@ -39,7 +40,6 @@ class WindowState(State):
 
     def __init__(self, operator: Windowing) -> None:
         self._operator = operator
-        self.late = 0
         self.seen = 0
         self.clock = Clock(operator.window.lateness)
         self._touched: Touched | None = None
@@ -111,7 +111,7 @@ class WindowState(State):
             places[live] = np.arange(len(live))
             self._touched.move(places)
         slots = self.groups.slots(live)
-        used = distinct(slots, len(self.keys))
+        used = sorted_distinct(slots, len(self.keys))
         if 2 * len(used) < len(self.keys):
             self.keys, places = self.keys.retain(used)
             slots = moved(used, places)[slots]
@@ -171,7 +171,7 @@ class WindowState(State):
         return marked(table, self.clock.maximum, self.seen, self.late)
 
     def load(self, table: pa.Table, known: bool = False) -> None:
-        """Add the groups of a snapshot; with ``known``, of changes to groups some of which are there."""
+        """Add the groups of a snapshot; with ``known``, of changes, whose groups may exist here already."""
         keys = [column(table, name) for name in self._operator.keys]
         columns = {
             name.removeprefix("state."): column(table, name) for name in table.column_names[len(keys) :]

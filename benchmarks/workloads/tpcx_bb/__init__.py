@@ -4,7 +4,7 @@
 
     tpcx_bb.generate("data/tpcx-bb", rows=1_000_000)
 
-The rows are those of ``headgate.demo.tpcx_bb.streams``.
+The rows are those of ``streams``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.demo.tpcx_bb.streams import (
+from benchmarks.workloads.tpcx_bb.streams import (
     DISORDER,
     ITEMS,
     ROWS_PER_DAY,
     SCHEMAS,
-    START,
     STREAMS,
     USERS,
     dimension,
     stream,
 )
+from headgate.demo.tpcx_bb.tables import START
 
 ROW_GROUP = 131_072
 ROWS_PER_FILE = 8 * ROW_GROUP

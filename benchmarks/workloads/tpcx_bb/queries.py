@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.workloads.tpcx_bb import streams
 from headgate.api import App
 from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
 from headgate.connectors.source import Source
 from headgate.demo.examples import load_example
-from headgate.demo.tpcx_bb import streams
 
 QUERIES = ("q1", "q2", "q3", "q4", "q15")
 _SALES = ("q1", "q15")

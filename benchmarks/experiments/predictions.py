@@ -16,10 +16,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.workloads.tpcx_bb.queries import QUERIES, Shop
 from headgate.cli.calibration.calibrate import Tell
 from headgate.cli.calibration.operator_costs import SAMPLE
 from headgate.cli.calibration.yardstick import Yardstick
-from headgate.demo.tpcx_bb.queries import QUERIES, Shop
 from headgate.engines.base import default_packet_rows
 from headgate.engines.simulated import Simulated
 from headgate.engines.threads import Threads
@@ -49,6 +52,11 @@ class Prediction:
     @property
     def error(self) -> float:
         return self.predicted / self.measured - 1
+
+
+def measured(quick: bool, yardstick: Yardstick) -> Measured:
+    """The queries over the rows that are predicted, not measured yet."""
+    return Measured(Shop((FEW_PACKETS if quick else PACKETS) * default_packet_rows()), yardstick)
 
 
 def networks() -> list[Network]:
@@ -116,3 +124,18 @@ def _virtual(calibration: Calibration, shop: Shop, query: str, rows: int) -> tup
     assert report.traffic is not None
     beside = report.overhead.worker + report.traffic.seconds + report.traffic.waited
     return report.seconds - beside, beside
+
+
+def show(compared: Sequence[Prediction], console: Console) -> None:
+    """Predicted and measured throughput, query by query."""
+    table = Table(title="throughput of one worker, tuples per second", title_justify="left")
+    table.add_column("query")
+    for column in ("predicted", "measured", "error"):
+        table.add_column(column, justify="right")
+    for one in compared:
+        colour = "green" if abs(one.error) <= CLOSE else "red"
+        table.add_row(
+            one.query, f"{one.predicted:,.0f}", f"{one.measured:,.0f}", f"[{colour}]{one.error:+.0%}[/]"
+        )
+    console.print(table)
+    console.print(f"{REFERENCE} was measured to fit; the aim is an error of at most 15 %.")

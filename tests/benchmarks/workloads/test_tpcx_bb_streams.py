@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.demo.tpcx_bb import arrivals, streams
+from benchmarks.workloads.tpcx_bb import arrivals, streams
 from headgate.errors import HeadgateError
 
 ROWS = 100_000

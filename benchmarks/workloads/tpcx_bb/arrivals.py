@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Columns = dict[str, Ints | Floats]
+from headgate.demo.tpcx_bb.tables import DAY, SECOND, Columns, Ints
 
-SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 
 
 class Zipf:

@@ -10,24 +10,24 @@ of arrival: by event time, up to a bounded disorder.  The first n rows are the s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 
-from headgate.demo.tpcx_bb import clicks, dimensions, sales
-from headgate.demo.tpcx_bb.arrivals import SECOND
+from benchmarks.workloads.tpcx_bb.clicks import clicks
+from benchmarks.workloads.tpcx_bb.sales import sales
+from headgate.demo.tpcx_bb import tables
+from headgate.demo.tpcx_bb.tables import SECOND, START
 from headgate.errors import HeadgateError, nearest
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "web_clickstreams": clicks.WEB_CLICKSTREAMS,
-    "store_sales": sales.STORE_SALES,
-    "item": dimensions.ITEM,
-    "web_page": dimensions.WEB_PAGE,
+    "web_clickstreams": tables.WEB_CLICKSTREAMS,
+    "store_sales": tables.STORE_SALES,
+    "item": tables.ITEM,
+    "web_page": tables.WEB_PAGE,
 }
 STREAMS = ("web_clickstreams", "store_sales")
 
-START = datetime(2024, 1, 4, tzinfo=UTC)
-"""A Thursday, so that weeks from here are weeks from 1970-01-01, as windows are."""
 ROWS_PER_DAY = 100_000
 DISORDER = 60.0
 USERS = 50_000
@@ -57,10 +57,9 @@ def stream(
         raise HeadgateError(
             "TPCx-BB: rows and disorder must not be negative; the other sizes must be positive."
         )
-    module_rows = clicks.clicks if table == "web_clickstreams" else sales.sales
-    to_batch = clicks.batch if table == "web_clickstreams" else sales.batch
+    generated, to_batch = (clicks, tables.clicks) if table == "web_clickstreams" else (sales, tables.sales)
     epoch = round(start.timestamp()) * SECOND
-    chunks = module_rows(seed, epoch, rows_per_day, round(disorder * SECOND), users, items)
+    chunks = generated(seed, epoch, rows_per_day, round(disorder * SECOND), users, items)
     return _recut((to_batch(chunk) for chunk in chunks), rows, batch_rows)
 
 
@@ -86,7 +85,7 @@ def _recut(batches: Iterator[pa.RecordBatch], rows: int, batch_rows: int) -> Ite
 def dimension(table: str, seed: int = 0, items: int = ITEMS) -> pa.Table:
     """The ``item`` or ``web_page`` table that belongs to the streams of the same seed."""
     if table == "item":
-        return dimensions.item(items, seed)
+        return tables.item(items, seed)
     if table == "web_page":
-        return dimensions.web_page()
+        return tables.web_page()
     raise HeadgateError(f"TPCx-BB has no dimension '{table}': it has 'item' and 'web_page'.")

@@ -6,41 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from headgate.demo.tpcx_bb.arrivals import (
+from benchmarks.workloads.tpcx_bb.arrivals import Arrivals, Zipf, delays, in_order_of_arrival, spread
+from headgate.demo.tpcx_bb.tables import (
+    CATEGORIES,
     DAY,
-    SECOND,
-    Arrivals,
+    TRENDS,
     Columns,
     Floats,
     Ints,
-    Zipf,
-    delays,
-    in_order_of_arrival,
-    spread,
+    category_of,
+    popularity,
+    prices,
 )
-from headgate.demo.tpcx_bb.clicks import JULIAN_DAY_OF_1970
-from headgate.demo.tpcx_bb.dimensions import CATEGORIES, category_of, popularity, prices
-
-STORE_SALES = pa.schema(
-    [
-        pa.field("ss_sold_date_sk", pa.int64()),
-        pa.field("ss_sold_time_sk", pa.int64()),
-        pa.field("ss_item_sk", pa.int64()),
-        pa.field("ss_customer_sk", pa.int64()),
-        pa.field("ss_store_sk", pa.int64()),
-        pa.field("ss_ticket_number", pa.int64()),
-        pa.field("ss_quantity", pa.int32()),
-        pa.field("ss_list_price", pa.float64()),
-        pa.field("ss_sales_price", pa.float64()),
-        pa.field("ss_net_paid", pa.float64()),
-        pa.field("ss_ts", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
-TRENDS = (0.9, -0.9, 0.0, 0.5, -0.5, 0.0, 1.2, -1.2, 0.3, -0.3)
-"""How strongly each category's sales change over a season: above 0 they rise, below 0 they decline."""
 
 _SEASON_DAYS = 56
 _TICKETS_PER_CHUNK = 32_768
@@ -121,22 +99,3 @@ def _trend(category: Ints, ts: Ints) -> Floats:
     """How a category sells at a time, 1 in the middle of a season; the next season starts over."""
     into_season = (ts // DAY) % _SEASON_DAYS / _SEASON_DAYS - 0.5
     return np.exp(np.asarray(TRENDS)[category - 1] * 2 * into_season)
-
-
-def batch(columns: Columns) -> pa.RecordBatch:
-    """Columns as generated, as the benchmark's rows."""
-    ts = columns["ss_ts"]
-    days = ts // DAY
-    values = {
-        **columns,
-        "ss_sold_date_sk": days + JULIAN_DAY_OF_1970,
-        "ss_sold_time_sk": (ts - days * DAY) // SECOND,
-    }
-    nullable = {"ss_customer_sk", "ss_store_sk"}
-    return pa.record_batch(
-        [
-            pa.array(values[f.name], type=f.type, mask=values[f.name] < 0 if f.name in nullable else None)
-            for f in STORE_SALES
-        ],
-        schema=STORE_SALES,
-    )

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
-from headgate.demo.tpcx_bb.arrivals import (
-    DAY,
+from benchmarks.workloads.tpcx_bb.arrivals import (
     HOUR,
     MINUTE,
-    SECOND,
     Arrivals,
-    Columns,
-    Ints,
     Zipf,
     delays,
     grouped_cumsum,
     in_order_of_arrival,
     spread,
 )
-from headgate.demo.tpcx_bb.dimensions import (
+from headgate.demo.tpcx_bb.tables import (
     CART,
     CATEGORIES,
     GENERAL,
@@ -29,25 +24,13 @@ from headgate.demo.tpcx_bb.dimensions import (
     PRODUCT,
     REVIEW,
     SEARCH,
+    SECOND,
     WELCOME,
+    Columns,
+    Ints,
     page,
     popularity,
 )
-
-WEB_CLICKSTREAMS = pa.schema(
-    [
-        pa.field("wcs_click_date_sk", pa.int64()),
-        pa.field("wcs_click_time_sk", pa.int64()),
-        pa.field("wcs_sales_sk", pa.int64()),
-        pa.field("wcs_item_sk", pa.int64()),
-        pa.field("wcs_web_page_sk", pa.int64()),
-        pa.field("wcs_user_sk", pa.int64()),
-        pa.field("wcs_ts", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
-JULIAN_DAY_OF_1970 = 2_440_588
-"""The benchmark's date keys are Julian day numbers."""
 
 _SESSIONS_PER_CHUNK = 16_384
 _MEAN_CLICKS = 8.0
@@ -166,22 +149,3 @@ def _items(random: np.random.Generator, focus: Ints, anything: Ints, items: int)
     chance = random.random(len(focus))
     near = (focus - 1 + len(CATEGORIES) * random.integers(1, 6, len(focus))) % items + 1
     return np.where(chance < 0.35, focus, np.where(chance < 0.8, near, anything))
-
-
-def batch(columns: Columns) -> pa.RecordBatch:
-    """Columns as generated, as the benchmark's rows."""
-    ts = columns["wcs_ts"]
-    days = ts // DAY
-    values = {
-        **columns,
-        "wcs_click_date_sk": days + JULIAN_DAY_OF_1970,
-        "wcs_click_time_sk": (ts - days * DAY) // SECOND,
-    }
-    nullable = {"wcs_sales_sk", "wcs_item_sk", "wcs_user_sk"}
-    return pa.record_batch(
-        [
-            pa.array(values[f.name], type=f.type, mask=values[f.name] < 0 if f.name in nullable else None)
-            for f in WEB_CLICKSTREAMS
-        ],
-        schema=WEB_CLICKSTREAMS,
-    )
