@@ -16,6 +16,7 @@ from benchmarks.experiments.spark import backlog
 from benchmarks.experiments.spark import many as spark_many
 from benchmarks.experiments.spark import qos as spark_qos
 from benchmarks.experiments.spark import scale as spark_scale
+from benchmarks.experiments.spark import state as spark_state
 from benchmarks.result import Result
 from headgate.errors import PipelineError
 
@@ -37,6 +38,7 @@ BENCHES: dict[str, Bench] = {
     "spark-backlog": backlog.run,
     "spark-qos": spark_qos.run,
     "spark-scale": spark_scale.run,
+    "spark-state": spark_state.run,
 }
 
 

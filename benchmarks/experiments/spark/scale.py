@@ -85,7 +85,7 @@ def run(quick: bool, console: Console, *, rows: int | None = None, repeat: int |
         console.print(f"generating {rows:,} clicks …")
         clicks, small = _files(Path(folder) / "clicks", rows), _files(Path(folder) / "small", WARM_ROWS)
         console.print("warming up: every side answers every question over a small set …")
-        warm = compared(asked, small, WARM_ROWS, 1, Console(quiet=True))
+        warm = compared(asked, small, WARM_ROWS, 1, console)
         found = compared(asked, clicks, rows, repeat or (1 if quick else REPEAT), console)
     console.print(table(found))
     return claims(found, same(warm) and same(found))
