@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -14,9 +15,13 @@ from benchmarks.experiments.ordered import experiment as ordered
 from benchmarks.experiments.spark import backlog
 from benchmarks.experiments.spark import many as spark_many
 from benchmarks.experiments.spark import qos as spark_qos
+from benchmarks.experiments.spark import scale as spark_scale
+from benchmarks.experiments.spark import state as spark_state
 from benchmarks.result import Result
+from headgate.errors import PipelineError
 
-Bench = Callable[[bool, Console], list[Result]]
+Bench = Callable[..., list[Result]]
+"""``bench(quick, console)``; some also take ``rows=`` and ``repeat=``."""
 
 BENCHES: dict[str, Bench] = {
     "overhead": overhead.run,
@@ -32,13 +37,28 @@ BENCHES: dict[str, Bench] = {
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
     "spark-qos": spark_qos.run,
+    "spark-scale": spark_scale.run,
+    "spark-state": spark_state.run,
 }
 
 
-def run_benches(names: Sequence[str], quick: bool, console: Console) -> list[Result]:
+def run_benches(
+    names: Sequence[str],
+    quick: bool,
+    console: Console,
+    *,
+    rows: int | None = None,
+    repeat: int | None = None,
+) -> list[Result]:
     """Run these benchmarks, one after the other."""
+    sizes = {name: size for name, size in (("rows", rows), ("repeat", repeat)) if size is not None}
+    for name in names:
+        taken = inspect.signature(BENCHES[name]).parameters
+        for size in [size for size in sizes if size not in taken]:
+            able = [each for each in BENCHES if size in inspect.signature(BENCHES[each]).parameters]
+            raise PipelineError(f"Benchmark '{name}' takes no --{size}; {', '.join(able)} do.")
     results: list[Result] = []
     for name in names:
         console.rule(name)
-        results += BENCHES[name](quick, console)
+        results += BENCHES[name](quick, console, **sizes)
     return results

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serial import serial
 
 import headgate as hg
 from headgate.errors import RunError
 from headgate.graph.needs import needs
 from headgate.sql import compile_predicate
 from headgate.sql.ranges import Bound, compile_ranges
+from serial import serial
 from waiting import SOON, eventually
 
 Rows = list[dict[str, Any]]

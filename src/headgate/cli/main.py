@@ -296,6 +296,10 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; all if none is named.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, for a first look.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results there.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Rows of the input, where it can be chosen.")
+    ] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Rounds, where they can be chosen.")] = None,
 ) -> None:
     """Measure, and compare with the claims; in a checkout, where the benchmarks are.
 
@@ -306,7 +310,7 @@ def bench(
     unknown = set(names or ()) - set(known)
     if unknown:
         raise PipelineError(f"There is no benchmark '{sorted(unknown)[0]}'. There are: {', '.join(known)}.")
-    results = registry.run_benches(names or known, quick, console)
+    results = registry.run_benches(names or known, quick, console, rows=rows, repeat=repeat)
     table = Table(title="claims", title_justify="left")
     for column in ("name", "source", "claim", "measured", "baseline", "ratio", "holds"):
         table.add_column(column, justify="right" if column in ("measured", "baseline", "ratio") else "left")

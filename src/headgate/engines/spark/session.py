@@ -16,6 +16,10 @@ from headgate.errors import RunError
 JAVA = 17
 DEFAULT_MASTER = "local[*]"
 _LOCAL = re.compile(r"local(\[.*\])?")
+_GET_JAVA = (
+    f"Spark needs Java {JAVA} or newer: `make java` installs it, or install openjdk-{JAVA}-jre-headless "
+    "yourself and, if there are several, point JAVA_HOME at it. Or run with engine='threads'."
+)
 Connectors = Callable[[], Sequence[str]]
 
 SETTINGS = {
@@ -41,6 +45,8 @@ LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Further settings where tasks run in the driver's own process."""
+DAEMON = {"spark.python.daemon.module": "headgate.engines.spark.daemon"}
+"""Where workers have this Python and so this package: they are forks of a process that has it loaded."""
 
 
 def open_session(master: str, app: str, options: Mapping[str, str], connectors: Connectors) -> Any:
@@ -69,7 +75,7 @@ def open_session(master: str, app: str, options: Mapping[str, str], connectors: 
                 f"There is no Spark Connect session at {master}: {first_line(error)}. Sessions there need "
                 "pip install 'headgate[connect]' and a server that runs."
             ) from error
-    require_java()
+    find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     given = _submitted()
@@ -82,11 +88,15 @@ def open_session(master: str, app: str, options: Mapping[str, str], connectors: 
         )
     chosen = options.get("spark.master", master) if given is None else given.get("spark.master", "")
     wanted = {**defaults(chosen, given or {}), **options}
+    if given is None and _LOCAL.fullmatch(chosen) and _is_this(_python(options)):
+        wanted = {**DAEMON, **wanted}
     for name, value in with_jars(wanted, connectors() if given is None else []).items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
     except Exception as error:
+        # Asking Java for its version takes as long as starting one more, so it is asked only now.
+        require_java()
         raise RunError(f"Spark could not be started on {master}: {first_line(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -122,8 +132,17 @@ def is_local(session: Any) -> bool:
     """Whether tasks run on this machine, with this Python, where the package is."""
     if is_connect(session) or not _LOCAL.fullmatch(session.sparkContext.master):
         return False
-    python = shutil.which(session.sparkContext.pythonExec)
-    return python is not None and os.path.dirname(os.path.abspath(python)) == os.path.dirname(sys.executable)
+    return _is_this(session.sparkContext.pythonExec)
+
+
+def _is_this(python: str) -> bool:
+    found = shutil.which(python)
+    return found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+
+
+def _python(options: Mapping[str, str]) -> str:
+    """The Python of a new session's workers."""
+    return options.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
 
 
 def _submitted() -> dict[str, str] | None:
@@ -157,21 +176,23 @@ def with_jars(options: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]
     return {**options, **({"spark.jars": ",".join(wanted)} if wanted else {})}
 
 
-def require_java() -> None:
-    """Say what is missing before Spark fails in its own words."""
+def find_java() -> str:
+    """Where Java is; an error says what to do if it is nowhere."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    how = (
-        f"Spark needs Java {JAVA} or newer: `make java` installs it, or install openjdk-{JAVA}-jre-headless "
-        "yourself and, if there are several, point JAVA_HOME at it. Or run with engine='threads'."
-    )
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME is {home}, where there is no Java" if home else "there is no Java here"
-        raise RunError(f"The Spark engine cannot start: {where}. {how}")
+        raise RunError(f"The Spark engine cannot start: {where}. {_GET_JAVA}")
+    return java
+
+
+def require_java() -> None:
+    """Say what is missing before Spark fails in its own words."""
+    java = find_java()
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is not None and int(found[1]) < JAVA:
-        raise RunError(f"The Spark engine cannot start: {java} is Java {found[1]}. {how}")
+        raise RunError(f"The Spark engine cannot start: {java} is Java {found[1]}. {_GET_JAVA}")
 
 
 def parallelism(session: Any) -> int:
