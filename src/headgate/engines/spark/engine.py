@@ -112,13 +112,7 @@ class Spark(Engine):
         place.prepare()
         held = claim(place, network.name) if kept else None
         try:
-            session = self.session or sessions.open_session(
-                self.master, network.name, self.options, lambda: connectors(network)
-            )
-            if not sessions.is_local(session):
-                ship_package(session)
-            cores = sessions.parallelism(session)
-            warm_up(session, cores)
+            session, cores = self._ready(network)
             asked = workers or self.workers or cores
             run = _Run(self, network, policy, session, place, cores, asked, until, limit, progress, seed)
             with terminated_like_interrupted():
@@ -132,6 +126,21 @@ class Spark(Engine):
                 held.release()
             if not kept:
                 place.remove_all()
+
+    def _ready(self, network: Network) -> tuple[Any, int]:
+        """A session whose workers have started, and how many tasks it runs at a time."""
+        session = self.session or sessions.open_session(
+            self.master, network.name, self.options, lambda: connectors(network)
+        )
+        if not sessions.is_local(session):
+            ship_package(session)
+        cores = sessions.parallelism(session)
+        warm_up(session, cores)
+        return session, cores
+
+    def _jobs(self, session: Any, place: Storage, app: str) -> Jobs:
+        """What runs work orders on a session."""
+        return Jobs(session, place, app)
 
 
 class _Run(RealtimeRun):
@@ -180,7 +189,7 @@ class _Run(RealtimeRun):
         self.network = network
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
-        self.jobs = Jobs(session, place, network.name)
+        self.jobs = engine._jobs(session, place, network.name)
         self._cores = cores
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
