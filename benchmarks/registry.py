@@ -12,6 +12,7 @@ from benchmarks.experiments.haren import experiment as haren
 from benchmarks.experiments.locality import experiment as locality
 from benchmarks.experiments.ordered import experiment as ordered
 from benchmarks.experiments.spark import backlog
+from benchmarks.experiments.spark import driver as spark_driver
 from benchmarks.experiments.spark import many as spark_many
 from benchmarks.experiments.spark import qos as spark_qos
 from benchmarks.result import Result
@@ -31,6 +32,7 @@ BENCHES: dict[str, Bench] = {
     "locality": locality.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
+    "spark-driver": spark_driver.run,
     "spark-qos": spark_qos.run,
 }
 

@@ -32,12 +32,12 @@ PARTS = ("plan", "order", "collect", "record", "log", "position", "tell", "rest"
 def run(quick: bool, console: Console) -> list[Result]:
     """All kinds and sizes, then what was to be shown."""
     found: dict[tuple[str, int], Cost] = {}
+    seconds = 3.0 if quick else 10.0
     for kind in KINDS:
         for size in SIZES:
             try:
-                data = worker(
-                    kind, 3.0 if quick else 10.0, 1.0, "--size", str(size), module="driver_worker", limit=300.0
-                )
+                options = ("--size", str(size))
+                data = worker(kind, seconds, 1.0, *options, module="driver_worker", limit=300.0)
             except HeadgateError as error:
                 console.print(f"{size} {KINDS[kind]}: {error}", highlight=False, markup=False)
                 continue

@@ -1,6 +1,6 @@
 """One measurement of ``headgate bench spark-driver``, in a process of its own.
 
-    python -m benchmarks.experiments.spark.driver_worker --side together --size 1000 --seconds 10 --settle 1
+python -m benchmarks.experiments.spark.driver_worker --side together --size 1000 --seconds 10 --settle 1
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import headgate as hg
-from benchmarks.experiments.spark.at_once import DriverAlone
+from benchmarks.experiments.spark.at_once import AtOnce, DriverAlone
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.storage import Storage
@@ -114,29 +114,24 @@ def measure(kind: str, size: int, seconds: float, settle: float) -> Cost:
     marks: list[tuple[float, dict[str, float], int, int, int]] = []
     members = 0
 
-    def mark() -> None:
-        jobs = engine.jobs
+    def mark(jobs: AtOnce) -> None:
         parts = dict(watch.spent) | jobs.spent
         marks.append((time.process_time() - jobs.made_up, parts, jobs.steps, jobs.tasks, members))
 
     def look() -> None:
         try:
-            _until(lambda: engine.jobs is not None and engine.jobs.steps >= WARM, LIMIT)
+            jobs = _until(lambda: engine.jobs if engine.jobs and engine.jobs.steps >= WARM else None)
             time.sleep(settle)
-            mark()
-            first = engine.jobs.steps
-            end = time.monotonic() + seconds
-            _until(lambda: time.monotonic() >= end and engine.jobs.steps >= first + LEAST, LIMIT)
-            mark()
+            mark(jobs)
+            first, end = jobs.steps, time.monotonic() + seconds
+            _until(lambda: jobs if time.monotonic() >= end and jobs.steps >= first + LEAST else None)
+            mark(jobs)
         finally:
             _thread.interrupt_main()  # as if Ctrl-C had been pressed: the run ends here
 
-    real = Storage.create
-
-    def create(storage: Storage, name: str, data: bytes) -> bool:
-        if name.startswith("log/"):
-            watch.bytes += len(data)
-        return real(storage, name, data)
+    def create(storage: Storage, name: str, data: bytes) -> str:
+        watch.bytes += len(data) if name.startswith("log/") else 0
+        return "log"
 
     def planned(core: SparkCore, step: Any, results: Any) -> str:
         nonlocal members
@@ -148,7 +143,7 @@ def measure(kind: str, size: int, seconds: float, settle: float) -> Cost:
         stack.enter_context(watch.on(SparkCore, "record", planned))
         stack.enter_context(watch.on(Log, "append", lambda *_: "log"))
         stack.enter_context(watch.on(Position, "apply", lambda *_: "position"))
-        Storage.create = create  # type: ignore[method-assign]
+        stack.enter_context(watch.on(Storage, "create", create))
         engine = DriverAlone(cores, str(Path(folder) / "checkpoint"), COST[kind], max(64, size))
         threading.Thread(target=look, daemon=True).start()
         app(kind, size).run(engine, until=None)
@@ -160,12 +155,13 @@ def measure(kind: str, size: int, seconds: float, settle: float) -> Cost:
     return Cost(whole, (all_ - some) / steps, (more - tasks) / steps, steps, watch.bytes / last, parts)
 
 
-def _until(holds: Callable[[], bool], limit: float) -> None:
-    end = time.monotonic() + limit
-    while not holds():
+def _until(look: Callable[[], AtOnce | None]) -> AtOnce:
+    end = time.monotonic() + LIMIT
+    while (found := look()) is None:
         if time.monotonic() > end:
-            raise HeadgateError(f"the driver did not make its steps within {limit:g} s")
+            raise HeadgateError(f"the driver did not make its steps within {LIMIT:g} s")
         time.sleep(0.01)
+    return found
 
 
 def main() -> None:
