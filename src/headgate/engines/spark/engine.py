@@ -18,6 +18,7 @@ from headgate.checkpoint.compatibility import carry_over
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.identity import identity
 from headgate.checkpoint.log import Log
+from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
@@ -48,8 +49,8 @@ from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
 
-FORMAT = 1
-"""Of the log; version 0.3 had none."""
+FORMAT = 2
+"""Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 _OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
@@ -228,13 +229,16 @@ class _Run(RealtimeRun):
             [own.rows for own in self.position.offsets.sources] if before is None else before._rows_before
         )
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
-            source.resume(self.position.sources.get(source.source.name), own.rows)
+            # The position is what the log says, the source runs ahead of it.
+            source.resume(copy.deepcopy(self.position.sources.get(source.source.name)), own.rows)
         self.pending: list[tuple[int, Extent]] = []
         """Admitted and not yet logged."""
         self.broken: set[int] = set()
         """Sources that have failed."""
         self.memories: dict[str, Any] = {}
-        """What each source remembers of what was admitted; it may have looked further meanwhile."""
+        """What sources with a small memory remember of what was admitted since the last record."""
+        self.learned: dict[str, Any] = {}
+        """What the others have learned with it; either may have looked further meanwhile."""
         self.start_record = {
             "kind": "start",
             "format": FORMAT,
@@ -475,7 +479,7 @@ class _Run(RealtimeRun):
         """Lock held: make a record durable, with what was admitted since the last one; its number."""
         if self.pending:
             record["admitted"] = [[place, [e.unit, e.first, e.rows, e.arrival]] for place, e in self.pending]
-            record["sources"] = self.memories
+            record["sources"], record["learned"] = self.memories, self.learned
         offsets = self.position.offsets
         if any(s.ended for s in self.sources):
             record["ended"] = {
@@ -485,24 +489,32 @@ class _Run(RealtimeRun):
             }
             record["all_ended"] = offsets.ended and not offsets.broken
         number = self.log.append(record)
-        self.position.sources |= record.get("sources", {})
-        self.pending = []
+        if self.pending:
+            self.position.sources |= self.memories
+            self.position.learn(self.learned)
+            self.pending, self.memories, self.learned = [], {}, {}
         return number
 
     def committed(self, record: dict[str, Any]) -> None:
         """Lock held: the position takes in what the log now says."""
         ended = self.position.offsets.ended
-        garbage = self.position.apply({**record, "admitted": (), "all_ended": ended})
+        known = {"admitted": (), "sources": {}, "learned": {}, "all_ended": ended}
+        garbage = self.position.apply({**record, **known})
         for name in garbage:
             self.storage.remove(name)
+        if self.log.due:
+            self._forget()
+            self.log.compact(self.position, self.start_record, self.network.name)
+        if self.core.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
+            self._forget()
+            self._clean()
+
+    def _forget(self) -> None:
+        """Lock held: drop extents that all nodes have passed.  It looks at all, so not at every step."""
         low = min((live.taken for live in self.core.live), default=0)
         low = min([low, *(own.cursor for own in self.position.nodes.values())])
         for own in self.position.offsets.sources:
             own.forget(low)
-        if self.log.due:
-            self.log.compact(self.position, self.start_record, self.network.name)
-        if self.core.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
-            self._clean()
 
     def _clean(self) -> None:
         """Remove files that nothing refers to and no step under way can be writing."""
@@ -562,8 +574,10 @@ class _Run(RealtimeRun):
                 )
             fresh = way_in(source, self.storage, self._session, self.network.dead_letter is not None)
             fresh.place = place
-            memory = self.memories.get(source.name, self.position.sources.get(source.name))
-            fresh.resume(copy.deepcopy(memory), own.rows)
+            memory = copy.deepcopy(self.memories.get(source.name, self.position.sources.get(source.name)))
+            if source.name in self.learned:
+                memory = merged(memory, copy.deepcopy(self.learned[source.name]))
+            fresh.resume(memory, own.rows)
             self.sources[place].close()
             self.sources[place] = fresh
             self.broken.discard(place)
@@ -586,7 +600,7 @@ class _Run(RealtimeRun):
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
                     if extents:
-                        self.memories[source.source.name] = copy.deepcopy(source.memory)
+                        self._remember(source)
                     if source.ended and own.ended_at is None and place not in self.broken:
                         own.ended_at = offsets.next_serial
                     idle_after = source.source.idle_after
@@ -609,6 +623,14 @@ class _Run(RealtimeRun):
                     return
         with self.lock:
             self.workers.admitted()
+
+    def _remember(self, source: OffsetSource) -> None:
+        """Lock held: what a source must remember is in the record that admits what it has brought."""
+        name, news = source.source.name, source.news()
+        if news is None:
+            self.memories[name] = copy.deepcopy(source.memory)
+        else:
+            self.learned[name] = merged(self.learned.get(name), news)
 
     def _poll(self, place: int, now: float) -> list[Extent]:
         source = self.sources[place]
