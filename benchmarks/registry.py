@@ -13,6 +13,7 @@ from benchmarks.experiments.haren import experiment as haren
 from benchmarks.experiments.locality import experiment as locality
 from benchmarks.experiments.ordered import experiment as ordered
 from benchmarks.experiments.spark import backlog
+from benchmarks.experiments.spark import driver as spark_driver
 from benchmarks.experiments.spark import many as spark_many
 from benchmarks.experiments.spark import qos as spark_qos
 from benchmarks.experiments.spark import scale as spark_scale
@@ -36,6 +37,7 @@ BENCHES: dict[str, Bench] = {
     "locality": locality.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
+    "spark-driver": spark_driver.run,
     "spark-qos": spark_qos.run,
     "spark-scale": spark_scale.run,
     "spark-state": spark_state.run,

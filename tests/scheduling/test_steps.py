@@ -16,7 +16,7 @@ import headgate as hg
 from brain import Brain
 from headgate.scheduling import policies
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.events import Changed, Finished, Idle, QueueState, Spawned, Started
 from headgate.scheduling.interface import Run
 

@@ -22,6 +22,8 @@ from headgate.errors import RunError
 
 COMPACT_EVERY = 100
 _LOG, _SNAPSHOTS = "log", "snapshots"
+_IN_POSITION = ("offsets", "sources", "unread")
+"""What a start record says of finite sources: a snapshot has it in its position, as large as it may be."""
 _RECORD = re.compile(r"\d{12,}\.json$")
 _AGAIN = 5
 """How often recovery starts over because another run, which still compacts, took a record from under it."""
@@ -181,7 +183,7 @@ class Log:
         data = {
             "app": app,
             "record": last,
-            "start": start,
+            "start": {key: value for key, value in start.items() if key not in _IN_POSITION},
             "position": position.to_data(),
             "intents": list(self.intents.values()),
             "unpublished": self.unpublished,

@@ -76,8 +76,6 @@ class Source(ABC):
     """Its tuples arrive over time, so they are admitted in the order of arrival and not in turns."""
     refuses: bool = False
     """It may refuse rows (``sources.refused``): they are dead letters, or fail the queries that read it."""
-    path: str | None = None
-    """The file, folder or glob that it reads, if it reads files: no query may write there."""
 
     @abstractmethod
     def open(self) -> Reader:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Piece
 from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import spooling
@@ -71,7 +72,8 @@ class Driver:
             if logged:
                 self.given += [x for packet in packets for x in packet.batch.column("x").to_pylist()]
         if logged and extents:
-            self.memory = json.loads(json.dumps(copy.deepcopy(self.source.memory)))
+            self.memory = merged(self.memory, json.loads(json.dumps(self.source.news())))
+            assert self.memory == json.loads(json.dumps(self.source.memory))
 
 
 STEPS = st.lists(

@@ -40,6 +40,9 @@ class Staged(Outlet):
     ) -> None:
         super().__init__(output, history)
         self._session, self._retries, self._app, self._identity = session, retries, app, identity
+        sink = output.sink
+        # Two jobs that append to one folder at the same time remove each other's temporary files.
+        self.target = f"topic {sink.topic}" if isinstance(sink, KafkaSink) else sink.path or sink.named
 
     def open(self, claim: Claim) -> Claim:
         super().open(claim)

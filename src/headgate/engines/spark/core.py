@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from headgate.checkpoint.graph import Nodes
@@ -186,7 +187,7 @@ class SparkCore(Planner):
 
     def open_gates(self) -> None:
         for place in range(len(self.nodes.boxes)):
-            self.shedding.set(Shed(place, 0.0))
+            self.shed(Shed(place, 0.0))
 
     def tasks(self, now: float) -> Iterator[Spawned]:
         for place, entry in enumerate(self.catalog.boxes):
@@ -202,17 +203,16 @@ class SparkCore(Planner):
         """Tell of queues that have changed: tuples were admitted, or a worker's step has left some."""
         if self._tells_arrivals:
             self._tell_arrivals(now)
-        for node in self.nodes.boxes:
-            before = self.catalog.boxes[node.place].queue
-            queue = self.measure(node)
+        for place in self._stale_boxes():
+            entry = self.catalog.boxes[place]
+            before, queue = entry.queue, self.measure(self.nodes.all[place])
             if queue.tuples == before.tuples and queue.full == before.full:
                 continue
             if queue.tuples and not before.tuples:
-                entry = self.catalog.boxes[node.place]
                 sent = worker is not None and not entry.fed_by
-                self.driver.tell(Spawned(now, node.place, queue, sent, worker, entry.request))
+                self.driver.tell(Spawned(now, place, queue, sent, worker, entry.request))
             else:
-                self.driver.tell(Changed(now, node.place, queue))
+                self.driver.tell(Changed(now, place, queue))
 
     def _timer_due(self, stimulus: TimerDue, now: float) -> None:
         """A policy that counts arrivals hears of them also while all workers are busy with long steps."""
@@ -229,12 +229,14 @@ class SparkCore(Planner):
 
     def shed(self, decision: Shed) -> None:
         self.shedding.set(decision)
+        self._stale.add(decision.box)
 
     # --- steps --------------------------------------------------------------------------------------
 
     def _suspected(self, stimulus: Suspected, now: float) -> None:
         only = stimulus.queries
-        boxes = [node.place for node in self.nodes.boxes if only.intersection(node.queries)]
+        places = {live.node.place for query in only for live in self._of_query[query]}
+        boxes = [place for place in sorted(places) if place < len(self.nodes.boxes)]
         plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
         step = self._reserve(stimulus.worker, self._taken_by(plan), now, only=only)
         if step is not None:
@@ -275,13 +277,16 @@ class SparkCore(Planner):
         only: frozenset[str] | None = None,
         number: int | None = None,
     ) -> Step | None:
+        boxes = len(self.nodes.boxes)
         if outlets:
-            for outlet in self.nodes.outlets:
+            fed = {place for box in members for place in self._followers[box] if place >= boxes}
+            for place in sorted(fed.union(self._outlets_behind())):
+                outlet = self.nodes.all[place]
                 if only is not None and outlet.name not in only:
                     continue
                 member = self._member(outlet, members, None)
                 if member is not None:
-                    members[outlet.place] = member
+                    members[place] = member
         if not members:
             return None
         tuples = {
@@ -296,6 +301,7 @@ class SparkCore(Planner):
             live.taken = member.high
             live.steps.append(step)
         self.under_way[step.number] = step
+        self._stale.update([place for place in members if place >= boxes])  # of boxes the policy is told now
         for place in sorted(members):
             if place < len(self.nodes.boxes):
                 self.driver.tell(
@@ -348,6 +354,7 @@ class SparkCore(Planner):
     def _finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """A step has been committed and the position knows it: tell the policy."""
         self._release(step)
+        self._moved(step.members)
         self.steps_done += 1
         self.shedding.learn(results)
         costs: dict[int, BoxCost] = {}
@@ -395,6 +402,7 @@ class SparkCore(Planner):
             live = self.live[place]
             good = [s.members[place].high for s in live.steps if not s.void]
             live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
+        self.touch(step.members)
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
                 self.driver.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
@@ -410,24 +418,35 @@ class SparkCore(Planner):
         """Let the punctuation pass nodes that have nothing to close."""
         if not (self.position.offsets.ended and self.drain):
             return
-        for live in self.live:
+        self._notice()
+        todo = sorted(self._unsettled)  # those that feed a node come before it
+        self._unsettled.clear()
+        while todo:
+            place = heappop(todo)
+            while todo and todo[0] == place:
+                heappop(todo)
+            live = self.live[place]
             own = self.position.nodes[live.node.key]
             if live.stopped or live.steps or own.cursor != live.taken or own.cursor > self._end:
                 continue
-            if self._has_finish[live.node.place] or self._frontier(live.node, {}) <= self._end:
+            if self._has_finish[place] or self._frontier(live.node, {}) <= self._end:
                 continue
             if self._count(live.node, live.taken, self._end + 1) == 0:
                 own.cursor = live.taken = self._end + 1
+                self._moved([place])
+                self._unsettled.clear()
+                for follower in self._followers[place]:
+                    heappush(todo, follower)
 
     @property
     def done(self) -> bool:
         """Nothing is left to do."""
-        alive = [live for live in self.live if not live.stopped]
-        if not alive:
+        if not self._alive:
             return True
         if not (self.position.offsets.ended and self.drain) or self.under_way:
             return False
-        return all(self.position.nodes[live.node.key].cursor > self._end for live in alive)
+        self._notice()
+        return not self._open
 
     # --- queries that fail --------------------------------------------------------------------------
 
@@ -437,15 +456,14 @@ class SparkCore(Planner):
         assert report is not None
         report.error = error
         self._mark(query)
-        for node in self.nodes.boxes:
-            if self.live[node.place].stopped:
-                self.driver.tell(Changed(now, node.place, QueueState(0)))
+        for live in self._of_query[query]:
+            if live.stopped and live.node.place < len(self.nodes.boxes):
+                self.driver.tell(Changed(now, live.node.place, QueueState(0)))
         self.settle()  # whoever waited for its boxes waits no longer
 
     def _mark(self, query: str) -> None:
         self.position.failed.setdefault(query, "")
-        for live in self.live:
-            live.stopped = all(q in self.position.failed for q in live.node.queries)
+        self._mark_stopped(query)
 
     def _restart_query(self, query: str, now: float) -> None:
         """Let a stopped query go on from its last commit."""
@@ -454,14 +472,14 @@ class SparkCore(Planner):
         assert live.report is not None
         live.report.error = None
         live.restarts += 1
-        for each in self.live:
-            each.stopped = all(q in self.position.failed for q in each.node.queries)
+        self._mark_stopped(query)
+        for each in self._of_query[query]:
             if not each.steps:
                 each.taken = self.position.nodes[each.node.key].cursor
         self.refresh(now)
 
     def outlet(self, query: str) -> LiveNode:
-        return next(o for o in self.live[len(self.nodes.boxes) :] if o.node.name == query)
+        return self._outlet_of[query]
 
     # --- report -------------------------------------------------------------------------------------
 

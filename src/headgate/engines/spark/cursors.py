@@ -1,8 +1,15 @@
-"""What waits before every node: how far its inputs have come, and how many rows that is."""
+"""What waits before every node: how far its inputs have come, and how many rows that is.
+
+A step of ten queries must not cost the driver more because a thousand others are there.  So nothing here
+looks at all nodes again and again: whatever moves a cursor says which node it was (``touch``), and only nodes
+that were touched, and those that they feed, are looked at.  The few things that may change every node (the
+sources' end, a query that comes back) touch them all.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.checkpoint.graph import Node, Nodes
@@ -86,6 +93,118 @@ class Waiting:
             node.operator is not None and type(node.operator).finish is not Operator.finish
             for node in nodes.all
         ]
+        self._only_source = [
+            node.feeds[0].place if len(node.feeds) == 1 and node.feeds[0].source else None
+            for node in nodes.all
+        ]
+        self._followers = [tuple({t.place for t, _ in nodes.following(node)}) for node in nodes.all]
+        self._fed_by: list[list[int]] = [[] for _ in position.offsets.sources]
+        """The nodes that each source feeds."""
+        for node in nodes.all:
+            for place in {feed.place for feed in node.feeds if feed.source}:
+                self._fed_by[place].append(node.place)
+        self._at_horizon = [
+            node.place
+            for node in nodes.outlets
+            if node.output is nodes.network.dead_letter or any(feed.source for feed in node.feeds)
+        ]
+        """Outlets that come further whatever source brings something."""
+        self._of_query: dict[str, list[LiveNode]] = {}
+        for live in self.live:
+            for query in live.node.queries:
+                self._of_query.setdefault(query, []).append(live)
+        self._outlet_of = {live.node.name: live for live in self.live[len(nodes.boxes) :]}
+        self._stale: set[int] = set()
+        """Nodes before which something may have changed since it was last measured."""
+        self._unsettled: set[int] = set()
+        """Nodes that the final punctuation may be able to pass."""
+        self._behind: set[int] = set()
+        """Outlets that have not taken all that has come to them, as far as they are not stale."""
+        self._alive = len(self.live)
+        self._open = set(range(len(self.live)))
+        """Nodes that are not stopped and have not passed the final punctuation."""
+        self._seen_rows = [-1] * len(position.offsets.sources)
+        self._seen_serial = -1
+        self._seen_end = False
+        self.touch_all()
+
+    # --- what has changed ---------------------------------------------------------------------------
+
+    def touch(self, places: Iterable[int]) -> None:
+        """Cursors of these nodes, or what they have taken, have changed."""
+        for place in places:
+            self._stale.add(place)
+            self._stale.update(self._followers[place])
+            self._unsettled.add(place)
+            self._unsettled.update(self._followers[place])
+
+    def touch_all(self) -> None:
+        everything = range(len(self.live))
+        self._stale.update(everything)
+        self._unsettled.update(everything)
+        alive = [live for live in self.live if not live.stopped]
+        self._alive = len(alive)
+        self._open = {live.node.place for live in alive if not self._passed(live)}
+
+    def _passed(self, live: LiveNode) -> bool:
+        return self.position.nodes[live.node.key].cursor > self._end
+
+    def _moved(self, places: Iterable[int]) -> None:
+        """These nodes have committed something."""
+        places = list(places)
+        self.touch(places)
+        self._open.difference_update([place for place in places if self._passed(self.live[place])])
+
+    def _notice(self) -> None:
+        """Touch what sources have brought since the last look."""
+        offsets = self.position.offsets
+        end = offsets.ended and self.drain
+        if end != self._seen_end:
+            self._seen_end = end
+            self.touch_all()
+        if offsets.next_serial == self._seen_serial:
+            return
+        self._seen_serial = offsets.next_serial
+        self._stale.update(self._at_horizon)
+        for place, own in enumerate(offsets.sources):
+            if own.rows != self._seen_rows[place]:
+                self._seen_rows[place] = own.rows
+                self._stale.update(self._fed_by[place])
+
+    def _stale_boxes(self) -> list[int]:
+        """The boxes to measure again, in order; they are no longer stale."""
+        self._notice()
+        count = len(self.nodes.boxes)
+        found = sorted([place for place in self._stale if place < count])
+        self._stale.difference_update(found)
+        return found
+
+    def _outlets_behind(self) -> list[int]:
+        """Outlets that have not taken all that has come to them, in order."""
+        self._notice()
+        count = len(self.nodes.boxes)
+        for place in [place for place in self._stale if place >= count]:
+            self._stale.discard(place)
+            live = self.live[place]
+            if not live.stopped and live.taken < self._frontier(live.node, {}):
+                self._behind.add(place)
+            else:
+                self._behind.discard(place)
+        return sorted(self._behind)
+
+    def _mark_stopped(self, query: str) -> None:
+        """A query was stopped or goes on: so do the nodes that no other one needs."""
+        failed = self.position.failed
+        for live in self._of_query.get(query, ()):
+            stopped = all(q in failed for q in live.node.queries)
+            if stopped != live.stopped:
+                live.stopped = stopped
+                self._alive += -1 if stopped else 1
+            if stopped or self._passed(live):
+                self._open.discard(live.node.place)
+            else:
+                self._open.add(live.node.place)
+        self.touch([live.node.place for live in self._of_query.get(query, ())])
 
     @property
     def _end(self) -> int:
@@ -115,6 +234,10 @@ class Waiting:
 
     def _count(self, node: Node, low: int, high: int) -> int:
         """Rows between two serials that are known to wait: in sources, and in committed files."""
+        only = self._only_source[node.place]
+        if only is not None:
+            admitted = self.position.offsets.sources[only]
+            return admitted.below(high) - admitted.below(low)
         rows = 0
         own = self.position.nodes[node.key]
         for arrow, feed in enumerate(node.feeds):
@@ -129,6 +252,10 @@ class Waiting:
         """The highest serial up to which a node finds at most ``rows``, but one tuple at least."""
         if self._count(node, low, high) <= rows:
             return high
+        only = self._only_source[node.place]
+        if only is not None and rows:
+            admitted = self.position.offsets.sources[only]
+            return admitted.serial(admitted.below(low) + rows)
         below, above = low, high  # rows up to ``below`` fit, up to ``above`` do not
         while above - below > 1:
             middle = (below + above) // 2
@@ -182,15 +309,14 @@ class Waiting:
     @property
     def outlets_wait(self) -> bool:
         """Whether an outlet has something to hand over that no box call will bring along."""
-        return any(
-            not live.stopped
-            and not live.steps
-            and live.taken < (frontier := self._frontier(live.node, {}))
-            and self._count(live.node, live.taken, frontier) > 0
-            for live in self.live[len(self.nodes.boxes) :]
-        )
+        for place in self._outlets_behind():
+            live = self.live[place]
+            if live.steps:
+                continue
+            if self._count(live.node, live.taken, self._frontier(live.node, {})) > 0:
+                return True
+        return False
 
     def backlog(self, outlet: Node) -> int:
         """Tuples that wait anywhere for a query."""
-        boxes = [node for node in self.nodes.boxes if outlet.name in node.queries]
-        return sum(self._count(n, self.live[n.place].taken, self._end) for n in (*boxes, outlet))
+        return sum(self._count(own.node, own.taken, self._end) for own in self._of_query[outlet.name])

@@ -21,6 +21,7 @@ from headgate.checkpoint.compatibility import carry_over
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.identity import identity
 from headgate.checkpoint.log import Log
+from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
@@ -51,8 +52,8 @@ from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
 
-FORMAT = 1
-"""Of the log; version 0.3 had none."""
+FORMAT = 2
+"""Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
 """Buckets of keys, where their number is not given."""
 CLEAN_EVERY = 50
@@ -119,16 +120,9 @@ class Spark(Engine):
         place.prepare()
         held = claim(place, network.name) if kept else None
         try:
-            session = self.session or sessions.open_session(
-                self.master, network.name, self.options, lambda: connectors(network)
-            )
-            if not sessions.is_local(session):
-                ship_package(session)
-            cores = sessions.parallelism(session)
-            warm_up(session, cores)
+            session, cores, local = self._ready(network)
             asked = workers or self.workers or cores
             # Tasks on this machine hand each other packets through files; on a cluster Spark carries them.
-            local = sessions.is_local(session)
             with tempfile.TemporaryDirectory(prefix="headgate-") if local else nullcontext("") as exchange:
                 ground = _Ground(session, place, cores, exchange, secrets.token_bytes(32))
                 run = _Run(self, network, policy, ground, asked, until, limit, progress, seed)
@@ -138,6 +132,22 @@ class Spark(Engine):
                 held.release()
             if not kept:
                 place.remove_all()
+
+    def _ready(self, network: Network) -> tuple[Any, int, bool]:
+        """A session whose workers have started, how many tasks run at once, and whether they run here."""
+        session = self.session or sessions.open_session(
+            self.master, network.name, self.options, lambda: connectors(network)
+        )
+        local = sessions.is_local(session)
+        if not local:
+            ship_package(session)
+        cores = sessions.parallelism(session)
+        warm_up(session, cores)
+        return session, cores, local
+
+    def _jobs(self, session: Any, place: Storage, app: str, exchange: str) -> Jobs:
+        """What runs work orders on a session."""
+        return Jobs(session, place, app, exchange)
 
 
 def _finished(run: _Run, line: Line | None) -> Report:
@@ -206,7 +216,7 @@ class _Run(RealtimeRun):
         self.network = network
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
-        self.jobs = Jobs(session, place, network.name, ground.exchange)
+        self.jobs = engine._jobs(session, place, network.name, ground.exchange)
         self._cores = cores
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
@@ -246,13 +256,16 @@ class _Run(RealtimeRun):
             [own.rows for own in self.position.offsets.sources] if before is None else before._rows_before
         )
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
-            source.resume(self.position.sources.get(source.source.name), own.rows)
+            # The position is what the log says, the source runs ahead of it.
+            source.resume(copy.deepcopy(self.position.sources.get(source.source.name)), own.rows)
         self.pending: list[tuple[int, Extent]] = []
         """Admitted and not yet logged."""
         self.broken: set[int] = set()
         """Sources that have failed."""
         self.memories: dict[str, Any] = {}
-        """What each source remembers of what was admitted; it may have looked further meanwhile."""
+        """What sources with a small memory remember of what was admitted since the last record."""
+        self.learned: dict[str, Any] = {}
+        """What the others have learned with it; either may have looked further meanwhile."""
         self.start_record = {
             "kind": "start",
             "format": FORMAT,
@@ -496,7 +509,7 @@ class _Run(RealtimeRun):
         """Lock held: make a record durable, with what was admitted since the last one; its number."""
         if self.pending:
             record["admitted"] = [[place, [e.unit, e.first, e.rows, e.arrival]] for place, e in self.pending]
-            record["sources"] = self.memories
+            record["sources"], record["learned"] = self.memories, self.learned
         offsets = self.position.offsets
         if any(s.ended for s in self.sources):
             record["ended"] = {
@@ -506,24 +519,32 @@ class _Run(RealtimeRun):
             }
             record["all_ended"] = offsets.ended and not offsets.broken
         number = self.log.append(record)
-        self.position.sources |= record.get("sources", {})
-        self.pending = []
+        if self.pending:
+            self.position.sources |= self.memories
+            self.position.learn(self.learned)
+            self.pending, self.memories, self.learned = [], {}, {}
         return number
 
     def committed(self, record: dict[str, Any]) -> None:
         """Lock held: the position takes in what the log now says."""
         ended = self.position.offsets.ended
-        garbage = self.position.apply({**record, "admitted": (), "all_ended": ended})
+        known = {"admitted": (), "sources": {}, "learned": {}, "all_ended": ended}
+        garbage = self.position.apply({**record, **known})
         for name in garbage:
             self.storage.remove(name)
+        if self.log.due:
+            self._forget()
+            self.log.compact(self.position, self.start_record, self.network.name)
+        if self.core.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
+            self._forget()
+            self._clean()
+
+    def _forget(self) -> None:
+        """Lock held: drop extents that all nodes have passed.  It looks at all, so not at every step."""
         low = min((live.taken for live in self.core.live), default=0)
         low = min([low, *(own.cursor for own in self.position.nodes.values())])
         for own in self.position.offsets.sources:
             own.forget(low)
-        if self.log.due:
-            self.log.compact(self.position, self.start_record, self.network.name)
-        if self.core.steps_done % CLEAN_EVERY == CLEAN_EVERY - 1:
-            self._clean()
 
     def _clean(self) -> None:
         """Remove files that nothing refers to and no step under way can be writing."""
@@ -583,8 +604,10 @@ class _Run(RealtimeRun):
                 )
             fresh = way_in(source, self.storage, self._session, self.network.dead_letter is not None)
             fresh.place = place
-            memory = self.memories.get(source.name, self.position.sources.get(source.name))
-            fresh.resume(copy.deepcopy(memory), own.rows)
+            memory = copy.deepcopy(self.memories.get(source.name, self.position.sources.get(source.name)))
+            if source.name in self.learned:
+                memory = merged(memory, copy.deepcopy(self.learned[source.name]))
+            fresh.resume(memory, own.rows)
             self.sources[place].close()
             self.sources[place] = fresh
             self.broken.discard(place)
@@ -607,7 +630,7 @@ class _Run(RealtimeRun):
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
                     if extents:
-                        self.memories[source.source.name] = copy.deepcopy(source.memory)
+                        self._remember(source)
                     if source.ended and own.ended_at is None and place not in self.broken:
                         own.ended_at = offsets.next_serial
                     idle_after = source.source.idle_after
@@ -630,6 +653,14 @@ class _Run(RealtimeRun):
                     return
         with self.lock:
             self.workers.admitted()
+
+    def _remember(self, source: OffsetSource) -> None:
+        """Lock held: what a source must remember is in the record that admits what it has brought."""
+        name, news = source.source.name, source.news()
+        if news is None:
+            self.memories[name] = copy.deepcopy(source.memory)
+        else:
+            self.learned[name] = merged(self.learned.get(name), news)
 
     def _poll(self, place: int, now: float) -> list[Extent]:
         source = self.sources[place]

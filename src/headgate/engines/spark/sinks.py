@@ -39,6 +39,8 @@ class Outlet:
 
     visible = False
     """Rows can be seen before the commit."""
+    target = ""
+    """What Spark writes to, if that is how rows are handed over: different ones at the same time."""
 
     def __init__(self, output: Output, history: str) -> None:
         self.output = output

@@ -46,6 +46,13 @@ class OffsetSource:
     def memory(self) -> Any:
         return None
 
+    def news(self) -> Any:
+        """What ``memory`` has gained since this was last asked, for ``checkpoint.memory.merged``.
+
+        None: its memory stays small, and is told as a whole.
+        """
+        return None
+
     def poll(self, now: float, clock: float) -> list[Extent]:
         """Extents that have become available; ``clock`` is when the application first started."""
         raise NotImplementedError
@@ -78,6 +85,7 @@ class Files(OffsetSource):
         super().__init__(source)
         self.origin: FileSource = source.origin
         self._seen: dict[str, int] = {}
+        self._news: dict[str, int] = {}
 
     def resume(self, memory: Any, rows: int) -> None:
         self._seen = dict(memory or {})
@@ -85,6 +93,10 @@ class Files(OffsetSource):
     @property
     def memory(self) -> Any:
         return self._seen
+
+    def news(self) -> Any:
+        news, self._news = self._news, {}
+        return news
 
     def poll(self, now: float, clock: float) -> list[Extent]:
         new = []
@@ -101,7 +113,7 @@ class Files(OffsetSource):
                 rows = pq.read_metadata(file).num_rows
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(formats.explain(file, error)) from error
-            self._seen[file] = rows
+            self._seen[file] = self._news[file] = rows
             if rows:
                 extents.append(Extent(f"{PARQUET}:{file}", 0, rows, now))
         self.ended = self.origin.finite

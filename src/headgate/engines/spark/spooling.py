@@ -135,6 +135,10 @@ class FileSpool(Spool):
         self._rows: Iterator[pa.RecordBatch] | None = None
         """What is left of the first of them."""
         self._resumed = False
+        self._changed: dict[str, None] = {}
+        """Files of which more is known than was asked for."""
+        self._looked = True
+        """The list of files to read is new."""
 
     def resume(self, memory: Any, rows: int) -> None:
         if memory is None:
@@ -145,7 +149,10 @@ class FileSpool(Spool):
                 "not say how far each of its files was read; start with a new one."
             )
         self._written, self._files = memory["files"], memory["read"]
-        self._todo = memory["todo"]
+        if memory["todo"] is not None:
+            # The list is logged once; which of its files are done, the log says of each.
+            done = {file for file, known in self._files.items() if known[_DONE]}
+            self._todo = [file for file in memory["todo"] if file not in done]
         self._resumed = True
 
     @property
@@ -153,6 +160,14 @@ class FileSpool(Spool):
         # What a followed folder holds is found by looking again; a finite source stays what it was.
         todo = self._todo if self.origin.finite else None
         return {"files": self._written, "read": self._files, "todo": todo}
+
+    def news(self) -> Any:
+        read = {file: list(self._files[file]) for file in self._changed if file in self._files}
+        news: dict[str, Any] = {"files": self._written, "read": read}
+        if self._looked:
+            news["todo"] = self.memory["todo"]
+        self._changed, self._looked = {}, False
+        return news
 
     def poll(self, now: float, clock: float) -> list[Extent]:
         self.fresh = frozenset()
@@ -173,6 +188,7 @@ class FileSpool(Spool):
                 break  # what came before it is admitted first; the next poll fails as this one did
             file, batch = found
             self._files[file][_ROWS] += batch.num_rows
+            self._changed[file] = None
             rows += batch.num_rows
             chunks.append((file, Chunk(batch, time.time() - self._begin)))
         self._look_ahead()
@@ -191,6 +207,7 @@ class FileSpool(Spool):
         failed = self._todo[0]
         if failed in before:
             self._files[failed] = before[failed]
+            self._changed[failed] = None
         else:
             self._files.pop(failed, None)
         return [(file, chunk) for file, chunk in chunks if file != failed]
@@ -199,7 +216,7 @@ class FileSpool(Spool):
         """The next rows and their file; None if there are none now."""
         while True:
             if not self._todo:
-                self._todo = self._look()
+                self._todo, self._looked = self._look(), True
                 if not self._todo:
                     return None
             file = self._todo[0]
@@ -209,7 +226,7 @@ class FileSpool(Spool):
                 if batch.num_rows:
                     return file, batch
             self._rows = None
-            self._files[self._todo.pop(0)][_DONE] = 1
+            self._finished(self._todo.pop(0))
 
     def _look_ahead(self) -> None:
         """Whether a file is done must be known with its last rows: it may be gone after a restart."""
@@ -224,7 +241,11 @@ class FileSpool(Spool):
             self._rows = chain([ahead], self._rows)
             return
         self._rows = None
-        self._files[self._todo.pop(0)][_DONE] = 1
+        self._finished(self._todo.pop(0))
+
+    def _finished(self, file: str) -> None:
+        self._files[file][_DONE] = 1
+        self._changed[file] = None
 
     def _look(self) -> list[str]:
         """Files that are to be read, first those that were begun; a finite source has them all at once."""
@@ -266,6 +287,7 @@ class FileSpool(Spool):
                 "was, with its time of modification, and restart, or start with a new checkpoint."
             )
         self._files[file] = now if known is None else known
+        self._changed[file] = None
         return _rest(self.origin.batches(file), self._files[file][_ROWS])
 
     def _refuse_changed(self, there: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from headgate.connectors import folder
 from headgate.engines.spark import sinks
 from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
-from headgate.engines.spark.messages import TaskResult
+from headgate.engines.spark.messages import OutputPart, TaskResult
 from headgate.engines.spark.queue_files import keep_for_later
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.shell import Shell
@@ -32,6 +34,8 @@ from headgate.graph.packet import Marker
 from headgate.runtime.instructions import Park
 from headgate.runtime.stimuli import Free, Stimulus
 
+WRITERS = 8
+"""Jobs of Spark's that write a step's results at the same time."""
 SOON = 0.05
 """Seconds after which a worker whose plan could not run asks again."""
 
@@ -203,12 +207,7 @@ class Workers(WorkerPool):
         if visible and run.storage.durable and step.number not in run.log.intents:
             with run.lock:
                 run.log_record(core.intent(step))
-        failed: dict[int, HeadgateError] = {}
-        for place in visible:
-            try:
-                run.outlets[place].hand_over(parts[place], step.number)
-            except Exception as error:
-                failed[place] = sinks.wrapped(run.nodes.all[place].name, error)
+        failed = self._hand_over(step, {place: parts[place] for place in visible})
         # What a sink did not take comes again, and is kept then.
         record["files"] = [
             pair
@@ -236,6 +235,47 @@ class Workers(WorkerPool):
                 run.stop_query(run.nodes.all[place].name, why)
             run.check_over()
             run.alarm.notify_all()
+
+    def _hand_over(self, step: Step, parts: dict[int, list[OutputPart]]) -> dict[int, HeadgateError]:
+        """Give sinks their rows before the commit; which of them failed, and why.
+
+        A sink in this process may be any function, so they have their turns on this thread.  Those that Spark
+        writes wait for it, and do so together, but for those of one table or topic.
+        """
+        failed: dict[int, HeadgateError] = {}
+        waiting: dict[str, list[int]] = {}
+        for place in parts:
+            waiting.setdefault(self._run.outlets[place].target, []).append(place)
+
+        def write(places: Sequence[int]) -> None:
+            for place in places:
+                try:
+                    self._run.outlets[place].hand_over(parts[place], step.number)
+                except Exception as error:
+                    failed[place] = sinks.wrapped(self._run.nodes.all[place].name, error)
+
+        here = waiting.pop("", [])
+        if len(waiting) == 1 and not here:  # no thread for one
+            here = next(iter(waiting.values()))
+            waiting.clear()
+        left = deque(waiting.values())
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    write(left.popleft())
+
+        # Daemons, as workers are: a program that was told to end must end, whatever a table does.
+        threads = [
+            threading.Thread(target=work, name="headgate-writer", daemon=True)
+            for _ in range(min(len(left), WRITERS))
+        ]
+        for thread in threads:
+            thread.start()
+        write(here)
+        for thread in threads:
+            thread.join()
+        return failed
 
     def _hold_back(self, step: Step, place: int, record: dict[str, Any], parts: Sequence[Any]) -> None:
         """Rows that a sink did not take wait before it, so that the query can be restarted."""
