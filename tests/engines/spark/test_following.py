@@ -27,6 +27,7 @@ from headgate.engines.spark.reading import read
 from headgate.errors import SourceError
 from headgate.graph.needs import everything
 from headgate.graph.network import Source
+from waiting import SOON
 
 pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -205,7 +206,7 @@ def test_spark_goes_on_with_every_file_where_it_was(format: str, tmp_path: Path,
                 raise Enough
 
         with contextlib.suppress(Enough):
-            app.run(hg.Spark(checkpoint=tmp_path / "checkpoint"), until=60, progress=check)
+            app.run(hg.Spark(checkpoint=tmp_path / "checkpoint"), until=SOON, progress=check)
 
     first = put(folder, f"a.{format}", format, range(10), 2_000_000)
     put(folder, f"b.{format}", format, range(10, 20), 2_000_001)
