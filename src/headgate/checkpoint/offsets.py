@@ -53,7 +53,11 @@ class Piece:
     """Place of the first row in the whole source, which is what turns count."""
 
     def serials(self) -> int | npt.NDArray[np.int64]:
-        return self.serial if self.turns is None else self.turns.serials(self.row, self.rows)
+        if self.turns is None:
+            return self.serial
+        if len(self.turns.totals) == 1:  # a source that takes turns with no other
+            return self.row
+        return self.turns.serials(self.row, self.rows)
 
     def span(self) -> tuple[int, int]:
         """The first and the last serial."""

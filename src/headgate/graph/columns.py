@@ -140,6 +140,17 @@ def taken(rows: Any, places: Ints) -> Any:
     return _take((rows, from_words(places, _INT64)))
 
 
+_nulls: dict[pa.DataType, pa.Array] = {}
+
+
+def shared_nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    """A column of nulls; columns of one type share their memory."""
+    found = _nulls.get(kind)
+    if found is None or len(found) < rows:
+        found = _nulls[kind] = pa.nulls(max(rows, 1 << 16), kind)
+    return found.slice(0, rows)
+
+
 def limbs(array: pa.Array) -> npt.NDArray[np.int64]:
     """The unscaled values of a decimal128 array as rows of (low, high) 64 bits."""
     raw = np.frombuffer(array.buffers()[1], dtype=np.int64).reshape(-1, 2)

@@ -98,7 +98,9 @@ def buckets(batch: pa.RecordBatch, keys: Sequence[str], count: int) -> npt.NDArr
     mixed = hashes(batch.column(keys[0]))
     for key in keys[1:]:
         mixed = splitmix64(mixed ^ (hashes(batch.column(key)) * _GOLDEN))
-    return (mixed % np.uint64(count)).astype(np.int32)
+    if count & (count - 1):
+        return (mixed % np.uint64(count)).astype(np.int32)
+    return (mixed & np.uint64(count - 1)).astype(np.int32)  # the same remainder, without a division
 
 
 def range_buckets(batch: pa.RecordBatch, key: str, boundaries: Sequence[Any]) -> npt.NDArray[np.int32]:

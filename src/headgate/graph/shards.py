@@ -16,13 +16,14 @@ are merged right after the keyed box, before anything else is done with its resu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import PipelineError
-from headgate.graph.columns import Ints, lexical_order, sort_keys
+from headgate.graph.columns import Ints, lexical_order, shared_nulls, sort_keys, taken
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.packet import Order, Packet
 from headgate.graph.partition import buckets as buckets_of
@@ -144,16 +145,30 @@ def _parts(
         index = packet.schema.get_field_index(column)
         ticks = ticks_of(Packet(packet.batch, order), index, operator.time_limit)
     owner = owners[bucket_of(packet.batch, operator.keys_by_input[port], buckets)]
-    # All shards' rows are put side by side once, and each shard's are a slice of that.
-    by_shard = np.argsort(owner, kind="stable")
-    ends = np.cumsum(np.bincount(owner, minlength=shards)).tolist()
-    batch, order = packet.batch.take(pa.array(by_shard)), order.take(by_shard)
     parts = []
-    for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        size = end - start
-        rows, markers = batch.slice(start, size), packet.markers if number == 0 else ()
-        parts.append(Packet(rows, order.slice(start, size), markers, packet.request, ticks))
+    for number, places_of in enumerate(_places_by_owner(owner, shards)):
+        columns = [
+            shared_nulls(column.type, len(places_of))  # what no box needs was not read
+            if column.null_count == len(column)
+            else taken(column, places_of)
+            for column in packet.batch.columns
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=packet.schema)
+        markers = packet.markers if number == 0 else ()
+        parts.append(Packet(rows, order.take(places_of), markers, packet.request, ticks))
     return parts
+
+
+_FEW = 16
+"""Shards up to which looking for each one's rows is faster than sorting all rows by shard."""
+
+
+def _places_by_owner(owner: npt.NDArray[np.int16], shards: int) -> list[Ints]:
+    """For each shard the rows that are its own, in order."""
+    if shards <= _FEW:
+        return [np.flatnonzero(owner == number) for number in range(shards)]
+    ends = np.cumsum(np.bincount(owner, minlength=shards))
+    return np.split(np.argsort(owner, kind="stable"), ends[:-1])
 
 
 def _merged(parts: Sequence[Packet], ties: Sequence[str]) -> Packet:
@@ -168,6 +183,22 @@ def _merged(parts: Sequence[Packet], ties: Sequence[str]) -> Packet:
     order = Order.concat([part.order for part in full])
     # At the end of the stream there is one cause, which is no row of an input.
     causes = order.serials if order.ordinals is None else order.ordinals
-    keys = [causes, *(key for name in ties for key in sort_keys(batch.column(name)))]
-    by_cause = lexical_order([*keys, np.arange(len(causes))])
-    return Packet(batch.take(pa.array(by_cause)), order.with_ordinals(None).take(by_cause), markers, request)
+    by_cause = _order_by(causes, [key for name in ties for key in sort_keys(batch.column(name))])
+    columns = [taken(column, by_cause) for column in batch.columns]
+    rows = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return Packet(rows, order.with_ordinals(None).take(by_cause), markers, request)
+
+
+def _order_by(causes: Ints, ties: Sequence[npt.NDArray[Any]]) -> Ints:
+    """The order by cause; results of one cause by ``ties``, then as they stand."""
+    size = int(causes.max()) - (low := int(causes.min())) + 1
+    if size <= 4 * len(causes):
+        # One result for most causes: each is put at its place, which takes a tenth of the time of sorting.
+        there = np.full(size, -1, dtype=np.int64)
+        there[causes - low] = np.arange(len(causes))
+        found = there[there >= 0]
+        if len(found) == len(causes):
+            return found
+    if ties:
+        return lexical_order([causes, *ties, np.arange(len(causes))])
+    return np.argsort(causes, kind="stable")

@@ -136,6 +136,24 @@ class Passage:
         return int(self.after[-1]) if len(self.after) else before
 
 
+_DENSE = 8
+"""Numbers per row up to which counting them is faster than searching for each row."""
+
+
+def _places(at: Ints, rows: Ints) -> Ints:
+    """For each of ``rows`` how many of ``at`` are smaller; both ascend, and ``at`` has no number twice."""
+    if not len(at) or not len(rows):
+        return np.zeros(len(rows), dtype=np.int64)
+    low, high = int(at[0]), int(at[-1])
+    if high - low > _DENSE * len(rows) or rows[0] < low:
+        return np.searchsorted(at, rows, side="left")
+    smaller = np.zeros(high - low + 2, dtype=np.int32)
+    smaller[at - (low - 1)] = 1
+    np.cumsum(smaller, out=smaller)
+    places: Ints = smaller[np.minimum(rows, high + 1) - low].astype(np.int64)
+    return places
+
+
 class Clock:
     """Time of one operator: the maximum event time that it has seen."""
 
@@ -165,5 +183,5 @@ class Clock:
         at, rows = ticks.order.ordinals, packet.order.ordinals
         if at is None or rows is None:
             at, rows = ticks.order.serials, packet.order.serials
-        place = np.searchsorted(at, rows, side="left")
+        place = _places(at, rows)
         return Passage(times, highest[place], highest[1:], ticks.order, place, maximum)

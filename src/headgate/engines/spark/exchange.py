@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.checkpoint.private import opener
+from headgate.graph.columns import shared_nulls
 from headgate.graph.packet import Packet
 
 ROWS = pa.schema([("task", pa.int32()), ("level", pa.int32()), ("payload", pa.binary())])
@@ -43,7 +44,7 @@ class Parcel:
 
     node: int
     call: tuple[int, int]
-    packets: list[Packet]
+    packets: list[Any]
     arrow: int = 0
     shard: int = 0
 
@@ -65,8 +66,8 @@ class Outbox:
         self._parcels: dict[tuple[int, int], list[Parcel]] = {}
 
     def add(self, level: int, task: int, parcel: Parcel) -> None:
-        parcel = replace(parcel, packets=[_compact(packet) for packet in parcel.packets])
-        self._parcels.setdefault((level, task), []).append(parcel)
+        packed = replace(parcel, packets=[_packed(packet) for packet in parcel.packets])
+        self._parcels.setdefault((level, task), []).append(packed)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """One row of Spark's for each address; call it once, at the end."""
@@ -110,6 +111,8 @@ def parcels_of(payloads: Iterable[bytes]) -> list[Parcel]:
             found += pickle.loads(bundle.data, buffers=[view[at : at + size] for at, size in bundle.places])
         else:
             found += _opened(memoryview(payload))
+    for parcel in found:
+        parcel.packets = [p.unpacked() if isinstance(p, _Packed) else p for p in parcel.packets]
     found.sort(key=lambda parcel: (parcel.node, parcel.call, parcel.shard))
     return found
 
@@ -120,12 +123,40 @@ def row(task: int, level: int, payload: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
-def _compact(packet: Packet) -> Packet:
+@dataclass(slots=True)
+class _Packed:
+    """A packet without the columns that hold nothing."""
+
+    schema: pa.Schema
+    batch: pa.RecordBatch
+    packet: Packet
+
+    def unpacked(self) -> Packet:
+        known = {
+            field.name: column for field, column in zip(self.batch.schema, self.batch.columns, strict=True)
+        }
+        columns = [
+            known[field.name] if field.name in known else shared_nulls(field.type, self.batch.num_rows)
+            for field in self.schema
+        ]
+        self.packet.batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self.packet
+
+
+def _packed(packet: Packet) -> Any:
     batch = packet.batch
+    held = [place for place, column in enumerate(batch.columns) if column.null_count < len(column)]
+    if len(held) == batch.num_columns or not held or not batch.num_rows:
+        return _compact(packet, batch)
+    full, batch = batch.schema, batch.select(held)
+    bare = _compact(packet, batch)
+    return _Packed(full, bare.batch, replace(bare, batch=None))
+
+
+def _compact(packet: Packet, batch: pa.RecordBatch) -> Packet:
     if batch.num_rows and batch.get_total_buffer_size() > _WASTE * batch.nbytes + 1024:
-        own = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
-        return Packet(own, packet.order, packet.markers, packet.request, packet.ticks)
-    return packet
+        batch = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    return packet if batch is packet.batch else replace(packet, batch=batch)
 
 
 def _pickled(parcels: Sequence[Parcel]) -> tuple[bytes, list[memoryview]]:

@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.checkpoint import state_store as states
@@ -276,26 +278,24 @@ class Pass:
         delivery = self.order.deliveries.get(node.place)
         if not packets or delivery is None:
             return
-        packet = Packet.concat(packets)
-        arrivals = packet.order.arrivals
-        if not isinstance(arrivals, float) and bool((arrivals == arrivals[0]).all()):
-            arrivals = float(arrivals[0])
-        part = OutputPart(len(packet), arrivals=arrivals, first=packet.order.first_serial)
+        arrivals = _arrivals(packets)
+        rows = sum(map(len, packets))
+        part = OutputPart(rows, arrivals=arrivals, first=packets[0].order.first_serial)
         if delivery.kind == "parquet":
             part.file = staged_name(delivery.folder, delivery.tag, self.unique)
-            write_parquet(part.file, pa.Table.from_batches([packet.batch]), self.order.durable)
+            write_parquet(part.file, _table(packets), self.order.durable)
         elif delivery.kind == "staged":
             # Should the sink refuse it, it is the queue before it already.
             name = f"queues/{self.unique}-{node.place}-staged.arrow"
             part.file = os.path.join(self.order.root, name)
-            part.queue = write_queue(name, part.file, packet, self.order.durable)
+            part.queue = write_queue(name, part.file, Packet.concat(packets), self.order.durable)
         else:
+            packet = Packet.concat(packets)
             part.payload = bytes(stream(packet.batch))
             part.serials = packet.order.serials
         if delivery.keep:
             part.kept = staged_name(delivery.keep, "", self.unique)
-            kept = pa.Table.from_batches([packet.batch])
-            write_parquet(part.kept, kept, self.order.durable, private=True)
+            write_parquet(part.kept, _table(packets), self.order.durable, private=True)
         self.result.outputs[node.place] = part
 
     def _write_queues(self) -> None:
@@ -372,6 +372,20 @@ def _pieces(packet: Packet, rows: int) -> list[Packet]:
     if len(packet) <= rows:
         return [packet] if len(packet) else []
     return [packet.slice(at, min(rows, len(packet) - at)) for at in range(0, len(packet), rows)]
+
+
+def _arrivals(packets: Sequence[Packet]) -> float | npt.NDArray[np.float64]:
+    """When the rows of some packets arrived: one time if they share it."""
+    times = [packet.order.arrivals for packet in packets]
+    first = times[0] if isinstance(times[0], float) else float(times[0][0])
+    if all(np.all(np.equal(time, first)) for time in times):
+        return first
+    return np.concatenate([packet.order.arrival_array() for packet in packets])
+
+
+def _table(packets: Sequence[Packet]) -> pa.Table:
+    """The rows of some packets, not copied."""
+    return pa.Table.from_batches([packet.batch for packet in packets])
 
 
 def located(node: Node, error: Exception, serial: int) -> HeadgateError:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.offsets import REFUSED
 from headgate.checkpoint.position import Position, QueueFile, StatePart
 from headgate.checkpoint.state_store import covers
+from headgate.engines.spark import cuts
 from headgate.engines.spark.cursors import Waiting
 from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
 from headgate.engines.spark.passes import between
@@ -212,7 +211,18 @@ class Planner(Waiting):
                 high = self._cut(node, low, high, FIRST_ROWS)
             elif rows < self.shedding.left(node.place, waiting):
                 high = self._cut(node, low, high, self.shedding.rows(node.place, rows))
+                high = self._aligned(node, low, high)
         return Member(low, high, end=self.drain and high == self._end + 1)
+
+    def _aligned(self, node: Node, low: int, high: int) -> int:
+        """The end of a range that is a little longer or shorter and ends with a row group."""
+        if len(node.feeds) != 1 or not node.feeds[0].source:
+            return high
+        slack = int(cuts.SLACK * (high - low))
+        upto = min(high + slack, self._end)
+        pieces = self.position.offsets.sources[node.feeds[0].place].pieces(high - slack, upto)
+        found = cuts.moved(high, cuts.natural_cuts(pieces), slack)
+        return found if low < found <= self._frontier(node, {}) else high
 
     def _fill(self, node: Node, member: Member) -> None:
         """What a node's task needs to know beside its range."""
@@ -270,8 +280,14 @@ class Planner(Waiting):
         return frozenset(full)
 
     def _slices(self, members: dict[int, Member], low: int, high: int, count: int) -> list[tuple[int, int]]:
-        cuts = np.linspace(low, high, min(count, high - low) + 1).astype(np.int64).tolist()
-        return list(pairwise(cuts))
+        if count == 1:
+            return [(low, high)]
+        return cuts.slices(low, high, count, self._natural_cuts(members, low, high))
+
+    def _natural_cuts(self, members: dict[int, Member], low: int, high: int) -> list[int]:
+        """Where the sources of a step would be cut; only one of them can decide."""
+        pieces = list(self._pieces(members, low, high).values())
+        return cuts.natural_cuts(pieces[0]) if len(pieces) == 1 else []
 
     def _shape(
         self, members: dict[int, Member], low: int, high: int
