@@ -94,6 +94,9 @@ class Operator:
     """For each output of a keyed operator the columns by which results of one cause leave, where they may be
     of different keys; without any, results of one cause have its key."""
 
+    time_grain: tuple[int, int] | None = None
+    """A length and a lateness, if event time matters only where it passes a whole number of lengths plus the
+    lateness: shards then need not hear of every other move."""
     time_limit: int = LIMIT
     """Microseconds from 1970 up to which the operator can count event times."""
 

@@ -143,7 +143,7 @@ def _parts(
     ticks = None
     if column is not None:
         index = packet.schema.get_field_index(column)
-        ticks = ticks_of(Packet(packet.batch, order), index, operator.time_limit)
+        ticks = ticks_of(Packet(packet.batch, order), index, operator.time_limit, operator.time_grain)
     owner = owners[bucket_of(packet.batch, operator.keys_by_input[port], buckets)]
     parts = []
     for number, places_of in enumerate(_places_by_owner(owner, shards)):

@@ -98,17 +98,34 @@ def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
     return from_words(times, kind)
 
 
-def ticks_of(packet: Packet, column: int, limit: int = LIMIT) -> Ticks:
+def ticks_of(packet: Packet, column: int, limit: int = LIMIT, grain: tuple[int, int] | None = None) -> Ticks:
     """What every bucket of ``packet`` has to know about time: the rows at which its maximum moves.
 
-    The last row is always among them: an input that falls idle does so after it.
+    The last row is always among them: an input that falls idle does so after it.  ``grain``, a length and a
+    lateness, says that only times a whole number of lengths (and the lateness) from 1970 matter to the
+    operator.  Then the rows that pass such a time are enough, and the one with the highest time.
     """
     times = event_times(packet.batch.column(column), limit)
     highest = np.maximum.accumulate(times)
-    moved = np.diff(highest, prepend=NEVER - 1) > 0
-    moved[-1:] = True
-    moves = np.flatnonzero(moved)
+    moves = None if grain is None or not len(times) else _passing(highest, *grain)
+    if moves is None:
+        moved = np.diff(highest, prepend=NEVER - 1) > 0
+        moved[-1:] = True
+        moves = np.flatnonzero(moved)
     return Ticks(packet.order.take(moves), times[moves])
+
+
+def _passing(highest: Ints, length: int, lateness: int) -> Ints | None:
+    """The rows at which time passes a multiple of ``length``, the first, that of the maximum, and the last.
+
+    None if there are so many that nothing is saved.
+    """
+    first, last = ((int(highest[place]) - lateness) // length for place in (0, -1))
+    if last - first > len(highest) // 4:
+        return None
+    borders = np.arange(first + 1, last + 1, dtype=np.int64) * length + lateness
+    found = highest.searchsorted([*borders.tolist(), int(highest[-1])])
+    return np.unique(np.concatenate([[0], found, [len(highest) - 1]])).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

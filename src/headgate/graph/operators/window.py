@@ -8,6 +8,7 @@ is that of going tuple by tuple.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,6 +84,14 @@ class WindowAggregate(Operator):
         """Panes of sliding windows are numbered, and the numbers must fit too."""
         direct = self.early is not None or self.window.kind != "sliding"
         return LIMIT if direct else min(LIMIT, countable(self.window))
+
+    @property
+    def time_grain(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """Ends of windows are multiples of a pane; sessions and early results can come at any time."""
+        window = self.window
+        if self.early is not None or window.kind == "session":
+            return None
+        return math.gcd(window.size, window.every), window.lateness
 
     def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
         read = frozenset[str]().union(*(aggregate.columns for aggregate in self.aggregates))
