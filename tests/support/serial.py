@@ -49,11 +49,12 @@ class _Serial:
     def _tell_ends(self, box: Box) -> None:
         """A join's input holds time back until its sources have ended."""
         state: Any = self.states[box]
-        if hasattr(state, "ended"):
+        if box.operator.holds_time:
             places = {source: place for place, source in enumerate(self.network.sources)}
-            for side, port in enumerate(box.ports):
-                sources = self.network.sources_of(port)
-                state.ended[side] = max((self.ended[places[s]] for s in sources), default=0)
+            state.ended = {
+                side: max((self.ended[places[s]] for s in self.network.sources_of(port)), default=0)
+                for side, port in enumerate(box.ports)
+            }
 
     def _pass(
         self, made: dict[tuple[Source | Box, int], list[Packet]], boxes: Sequence[Box], end: bool

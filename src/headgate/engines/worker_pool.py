@@ -9,6 +9,22 @@ from collections.abc import Callable, Sequence
 Body = Callable[[int], None]
 
 
+LOOK = 1.0
+"""Seconds between looks at signals while the main thread waits for others."""
+
+
+def join(thread: threading.Thread, until: float | None = None) -> None:
+    """Wait for a thread to end, until a moment of the monotonic clock.
+
+    In short waits: a signal that comes just before Python blocks is handled only when it returns.
+    """
+    while thread.ident is not None and thread.is_alive():
+        left = LOOK if until is None else until - time.monotonic()
+        if left <= 0:
+            return
+        thread.join(min(left, LOOK))
+
+
 class WorkerPool:
     """Threads by number.
 
@@ -101,8 +117,7 @@ class WorkerPool:
     def join(self, until: float | None = None) -> bool:
         """Wait for the threads to end, until a moment of the monotonic clock; whether all have."""
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(None if until is None else max(until - time.monotonic(), 0.0))
+            join(thread, until)
         return not any(thread.is_alive() for thread in self._threads)
 
     def sleep(self, worker: int, timeout: float | None = None) -> None:

@@ -59,9 +59,9 @@ class SparkCore(Planner):
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
-        exchange: str,
-        secret: bytes,
         timer: Callable[[], float],
+        exchange: str = "",
+        secret: bytes = b"",
         before: SparkCore | None = None,
     ) -> None:
         Planner.__init__(

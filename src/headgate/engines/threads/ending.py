@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from headgate.engines.delivery import Delivery
 from headgate.engines.realtime import RealtimeRun
+from headgate.engines.worker_pool import join
 from headgate.errors import HeadgateError, OperatorError, SinkError, SourceError
 from headgate.runtime.boxes import LiveOutput, Work
 from headgate.runtime.core import Core
@@ -59,8 +60,7 @@ class Ending:
         run = self._run
         until = time.monotonic() + self._grace
         run.workers.join(until)
-        if self._feeder.ident is not None:
-            self._feeder.join(max(until - time.monotonic(), 0.0))
+        join(self._feeder, until)
         with run.lock:
             run.closed = True
             seconds = run.now()
