@@ -16,7 +16,7 @@ from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.state_store import covers
 from headgate.engines.spark.cursors import LiveNode, Step
-from headgate.engines.spark.messages import BoxCost, Member, TaskResult
+from headgate.engines.spark.messages import BoxCost, Member, TaskResult, longest_tasks
 from headgate.engines.spark.planner import Planner
 from headgate.engines.spark.shedding import as_data, of_data
 from headgate.engines.spark.stimuli import (
@@ -379,6 +379,12 @@ class SparkCore(Planner):
             )
         self.settle()
         self.refresh(now, step.worker)
+
+    def _learn(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
+        """What a step of this shape took."""
+        boxes = sum(cost.seconds for result in results for cost in result.costs.values())
+        tasks = sum(seconds.get("all", boxes) for seconds in longest_tasks(results))
+        self.sharing.learn(step.shape, step.work, tasks, now - step.start)
 
     def _note_states(self, result: TaskResult) -> None:
         """Remember which worker has which state, and what states cost."""

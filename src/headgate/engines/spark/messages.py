@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,6 +229,16 @@ class TaskResult:
                 serials[serial : serial + number] if number else None,
             )
             at, time, serial = at + length, time + count, serial + number
+
+
+def longest_tasks(results: Sequence[TaskResult]) -> list[dict[str, float]]:
+    """Where the time of the longest task of each level went."""
+    longest: dict[int, dict[str, float]] = {}
+    for result in results:
+        known = longest.get(result.level)
+        if known is None or known.get("all", 0.0) < result.seconds.get("all", 0.0):
+            longest[result.level] = result.seconds
+    return list(longest.values())
 
 
 @dataclass

@@ -16,7 +16,7 @@ from headgate.connectors import folder
 from headgate.engines.spark import sinks
 from headgate.engines.spark.cursors import Step
 from headgate.engines.spark.jobs import SourceFailed
-from headgate.engines.spark.messages import OutputPart, TaskResult
+from headgate.engines.spark.messages import OutputPart, TaskResult, longest_tasks
 from headgate.engines.spark.queue_files import keep_for_later
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.shell import Shell
@@ -137,30 +137,23 @@ class Workers(WorkerPool):
         done = time.perf_counter()
         boxes = sum(cost.seconds for result in results for cost in result.costs.values()) / len(results)
         with self._run.lock:
-            self._account(step, results, boxes, ran - begin, done - ran)
+            self._account(results, boxes, ran - begin, done - ran)
         return max(done - begin - boxes, 1e-9)
 
-    def _account(
-        self, step: Step, results: Sequence[TaskResult], boxes: float, job: float, commit: float
-    ) -> None:
+    def _account(self, results: Sequence[TaskResult], boxes: float, job: float, commit: float) -> None:
         """Lock held: where the time of a step went, of each level's tasks in the longest."""
         core = self._run.core
-        longest: dict[int, dict[str, float]] = {}
-        for result in results:
-            known = longest.get(result.level)
-            if known is None or known["all"] < result.seconds["all"]:
-                longest[result.level] = result.seconds
-        total = sum(seconds["all"] for seconds in longest.values())
+        longest = longest_tasks(results)
+        total = sum(seconds["all"] for seconds in longest)
         core.spent("spark", job - total)
         core.spent("boxes", boxes)
         rest = total - boxes
         for what in ("scan", "state", "write", "exchange"):
-            own = sum(seconds.get(what, 0.0) for seconds in longest.values())
+            own = sum(seconds.get(what, 0.0) for seconds in longest)
             core.spent(what, own)
             rest -= own
         core.spent("python", max(rest, 0.0))
         core.spent("commit", commit)
-        core.sharing.learn(step.shape, step.work, total, job + commit)
 
     def _try(self, worker: int, step: Step) -> list[TaskResult] | BaseException:
         run = self._run
