@@ -356,6 +356,7 @@ class SparkCore(Planner):
         self._release(step)
         self._moved(step.members)
         self.steps_done += 1
+        self._learn(step, results, now)
         self.shedding.learn(results)
         costs: dict[int, BoxCost] = {}
         for result in results:

@@ -26,7 +26,7 @@ from headgate.scheduling.interface import Call, Plan
 
 BUDGET = 0.25
 """Seconds that a step is predicted to take at most where a query has a goal: jobs are not preempted."""
-BULK = 1.0
+BULK = 0.5
 """… and where none has: then only the rate counts, and a job's launch is a small part of a long step."""
 EVEN = 0.75
 """Whole queries are given to tasks if none then has more than that share of all the work."""
@@ -72,6 +72,8 @@ class Planner(Waiting):
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
         self._framed, self._buckets = framed, buckets
+        self._shares: Shape | None = None
+        """How the last step was shared out, if by whole queries: the next one will be, too."""
         self._work = 0.0
         """Predicted seconds of box work of the plan at hand."""
 
@@ -181,7 +183,8 @@ class Planner(Waiting):
             alone = not any(down in wanted for down in entry.downstream)
             total += rows * (entry.cost if alone else self.catalog.through(place, known))
             fixed += entry.fixed
-        shape = self.sharing.best(self._shapes(wanted), total + fixed, self.budget)
+        shapes = self._shapes(wanted) if self._shares is None else [ALONE, self._shares]
+        shape = self.sharing.best(shapes, total + fixed, self.budget)
         room = self.sharing.room(shape, self.budget)
         # What calls take whatever they are given cannot be saved by giving them less.
         room = max(room - fixed, fixed, room / 4)
@@ -304,7 +307,9 @@ class Planner(Waiting):
             shares = share_queries(self.nodes, places, weights, self.cores)
             total = sum(weights.values())
             if all(sum(weights.get(p, 0.0) for p in share) < EVEN * total for share in shares):
-                return Shape(SHARES, len(shares)), shares, None
+                self._shares = Shape(SHARES, len(shares))
+                return self._shares, shares, None
+        self._shares = None
         shape = self.sharing.best(shapes, self._work, self.budget)
         if high - low < shape.tasks or (shape.kind != ONE and self._refused(members)):
             return ALONE, [], None

@@ -20,11 +20,12 @@ _LEVELS = {ONE: 0.0, SLICED: 0.005, SHARES: 0.01, STAGED: 0.06}
 """A guess of the further seconds of each shape: levels that follow each other."""
 _EXTRA = {ONE: 0.0, SLICED: 0.02, SHARES: 0.1, STAGED: 0.2}
 """A guess of what sharing out adds to each second of work."""
-_WEIGHT = 0.3
+_WEIGHT = 0.5
 """Of the newest step in what is known."""
-_FADE = 0.99
-_LEAST_WORK = 0.002
-"""Seconds of work below which a step says nothing about the time per second of work."""
+_FADE, _MOST_HOPE = 0.99, 0.75
+"""A shape that is not used looks so much cheaper with every step, and never by more than a quarter."""
+_TELLING = 0.05
+"""Seconds of work from which on a step counts in full: small and first ones tell more of start-up."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ ALONE = Shape(ONE, 1)
 class _Known:
     fixed: float
     per_work: float
+    hope: float = 1.0
+    """What it may cost now, as a share of what it was last seen to cost."""
 
 
 class Sharing:
@@ -63,26 +66,26 @@ class Sharing:
         """The shape that gets most work done per second, if a step may take ``limit`` seconds."""
 
         def rate(shape: Shape) -> float:
+            known = self._of(shape)
             done = min(work, self.room(shape, limit))
-            return done / self.seconds(shape, done)
+            return done / (known.fixed + known.hope * known.per_work * done)
 
         if work <= 0.0:
             return shapes[0]
         chosen = max(shapes, key=rate)
         for shape, known in self._known.items():
-            if shape != chosen and shape.kind != ONE:
-                known.per_work *= _FADE
+            if shape != chosen:
+                known.hope = max(known.hope * _FADE, _MOST_HOPE)
         return chosen
 
     def learn(self, shape: Shape, work: float, tasks: float, wall: float) -> None:
         """A step of ``work`` took ``wall`` seconds, ``tasks`` of them in the longest tasks of its levels."""
-        known = self._of(shape)
-        fresh = shape not in self._known
-        known.fixed += (1.0 if fresh else _WEIGHT) * (max(wall - tasks, 0.001) - known.fixed)
-        if work >= _LEAST_WORK:
-            known.per_work += (1.0 if fresh else _WEIGHT) * (max(tasks / work, 1e-3) - known.per_work)
-        if not fresh or work >= _LEAST_WORK:
-            self._known[shape] = known
+        known = self._known.setdefault(shape, self._of(shape))
+        known.hope = 1.0
+        weight = _WEIGHT * min(work / _TELLING, 1.0)
+        known.fixed += max(weight, 0.05) * (max(wall - tasks, 0.001) - known.fixed)
+        if weight:
+            known.per_work += weight * (max(tasks / work, 1e-3) - known.per_work)
 
     def describe(self) -> dict[str, tuple[float, float]]:
         """What is known of each shape: fixed seconds, and seconds per second of box work."""
