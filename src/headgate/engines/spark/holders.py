@@ -99,10 +99,9 @@ def ask(address: Address, secret: bytes, request: Any) -> list[Row] | None:
             connection = Client(address, authkey=secret)
         connection.send(request)
         answer = connection.recv()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError):
         if connection is not None:
             connection.close()
-        del error
         return None
     with _lock:
         _clients.setdefault(address, connection)

@@ -53,11 +53,6 @@ class Sharing:
         self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
         """How many tasks are tried: powers of two, and all cores."""
 
-    def seconds(self, shape: Shape, work: float) -> float:
-        """How long a step with so many seconds of box work is expected to take."""
-        known = self._of(shape)
-        return known.fixed + known.per_work * work
-
     def room(self, shape: Shape, seconds: float) -> float:
         """The box work that fits into a step of that length, beside its fixed time."""
         return seconds / self._of(shape).per_work
@@ -86,13 +81,6 @@ class Sharing:
         known.fixed += max(weight, 0.05) * (max(wall - tasks, 0.001) - known.fixed)
         if weight:
             known.per_work += weight * (max(tasks / work, 1e-3) - known.per_work)
-
-    def describe(self) -> dict[str, tuple[float, float]]:
-        """What is known of each shape: fixed seconds, and seconds per second of box work."""
-        return {
-            f"{shape.kind} {shape.tasks}": (known.fixed, known.per_work)
-            for shape, known in sorted(self._known.items(), key=lambda pair: str(pair[0]))
-        }
 
     def _of(self, shape: Shape) -> _Known:
         known = self._known.get(shape)
