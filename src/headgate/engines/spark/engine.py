@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from headgate.checkpoint.added_queries import first_serial, with_copies
@@ -56,6 +57,8 @@ FORMAT = 2
 """Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
 """Buckets of keys, where their number is not given."""
+COUNT_SECONDS = 1.0
+"""How often the cores of the cluster are counted."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 _OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
@@ -202,7 +205,7 @@ class _Run(RealtimeRun):
 
         def succeed(network: Network) -> _Run:
             policy, asked = self.core.driver.policy, self.core.driver.requested
-            given = (ground, asked, until, limit, progress, seed)
+            given = (replace(ground, cores=self._cores), asked, until, limit, progress, seed)
             return _Run(engine, network, policy, *given, before=self)
 
         self._succeed = succeed
@@ -218,6 +221,7 @@ class _Run(RealtimeRun):
         self.pipeline = self._ship()
         self.jobs = engine._jobs(session, place, network.name, ground.exchange)
         self._cores = cores
+        self._counted = time.monotonic()
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
@@ -307,7 +311,8 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
-        self.core.chosen = _chosen(engine, cores, workers, self.buckets, bool(ground.exchange))
+        self._chosen = partial(_chosen, engine, workers, self.buckets, bool(ground.exchange))
+        self.core.chosen = self._chosen(cores)
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
@@ -354,6 +359,19 @@ class _Run(RealtimeRun):
 
     def aside(self) -> None:
         self.jobs.keep_warm(self._cores)
+        self._count_cores()
+
+    def _count_cores(self) -> None:
+        """Executors come and go: steps are cut for those that are there."""
+        if time.monotonic() < self._counted + COUNT_SECONDS:
+            return
+        self._counted = time.monotonic()
+        cores = sessions.present_cores(self._session)
+        if cores is not None and cores != self._cores:
+            self._cores = cores
+            with self.lock:
+                self.core.resize(cores)
+                self.core.chosen = self._chosen(cores)
 
     # --- queries that come and go -------------------------------------------------------------------
 
@@ -683,7 +701,7 @@ class _Run(RealtimeRun):
                 self.stop_query(output.name, error)
 
 
-def _chosen(engine: Spark, cores: int, workers: int, buckets: int, local: bool) -> str:
+def _chosen(engine: Spark, workers: int, buckets: int, local: bool, cores: int) -> str:
     """One line on the sizes of a run."""
     sized = "given" if engine.buckets else f"{BUCKETS_PER_CORE} for each core, at least {LEAST_BUCKETS}"
     how = "files on this machine" if local else "Spark's shuffle"

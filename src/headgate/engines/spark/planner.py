@@ -77,6 +77,11 @@ class Planner(Waiting):
         self._work = 0.0
         """Predicted seconds of box work of the plan at hand."""
 
+    def resize(self, cores: int) -> None:
+        """So many tasks can run at once from now on."""
+        self.cores = cores
+        self.sharing.resize(cores)
+
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
         return BoxEntry(

@@ -55,8 +55,13 @@ class Sharing:
     def __init__(self, cores: int, budget: float = 1.0, bulk: bool = False) -> None:
         self._known: dict[Shape, _Known] = {}
         self._budget, self._bulk = budget, bulk
-        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
+        self.counts: list[int]
         """How many tasks are tried: powers of two, and all cores."""
+        self.resize(cores)
+
+    def resize(self, cores: int) -> None:
+        """So many tasks can run at once from now on."""
+        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
 
     def room(self, shape: Shape) -> float:
         """The box work that fits into a step, beside its fixed time.
