@@ -38,11 +38,10 @@ priced = clicks.filter("x % 3 = 0").flat_map_rows(
     prices.priced, schema=pa.schema([("x", pa.int64()), ("price", pa.int64())]))
 priced.to("big", hg.to_list(big))
 clicks.key_by("user").running("sum(x) AS s").to("sums", hg.to_list(sums))
-told = []
+orders = []
 if where == "threads":
     engine = hg.Threads()
 else:
-    from unittest import mock
     from headgate.engines.spark import planner, sharing
     from headgate.engines.spark.jobs import Jobs
     # However small a step is, all cores share it.
@@ -50,7 +49,7 @@ else:
     sharing.Sharing.best = lambda self, shapes, *_: shapes[-1]
     run = Jobs.run
     def watched(self, slot, order, *given):
-        told.append(order)
+        orders.append(order)
         return run(self, slot, order, *given)
     Jobs.run = watched
     engine = hg.Spark(**json.loads(where))
@@ -71,7 +70,7 @@ if where != "threads":
     jobs = json.load(urllib.request.urlopen(page, timeout=60))
     print(json.dumps({
         "master": context.master, "python": told["python"], "package": told["package"],
-        "shared": sum(order.stages is not None and not order.exchange for order in told),
+        "shared": sum(order.stages is not None and not order.exchange for order in orders),
         "chosen": report.chosen,
         "jobs": [job.get("description", "") for job in jobs],
     }))
