@@ -18,6 +18,7 @@ from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
+from headgate.graph.durations import Duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
@@ -39,7 +40,7 @@ class App:
 
     # --- building -----------------------------------------------------------------------------------
 
-    def source(self, name: str, source: Origin, *, idle_after: str | float | None = None) -> Stream:
+    def source(self, name: str, source: Origin, *, idle_after: Duration | None = None) -> Stream:
         """A stream that enters the application.
 
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, key_columns, lexical_order, refuse_duplicates, sort_keys, taken
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.gathered import Gathered
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators import window_gather
@@ -50,7 +50,7 @@ class WindowAggregate(Operator):
         keys: Sequence[str],
         window: Window,
         aggregates: Sequence[str],
-        early: str | float | None = None,
+        early: Duration | None = None,
     ) -> None:
         what = f"{window.kind} window"
         self.keys, self.key_types = key_columns(schema, keys, f"{what}: key")
