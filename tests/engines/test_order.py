@@ -109,6 +109,13 @@ STATELESS: dict[str, Step] = {
     "with_columns": lambda a, b: [a.with_columns("coalesce(x, k, 7) AS x", "upper(s) AS s")],
     "flat_map_rows": lambda a, b: [a.flat_map_rows(_repeat_row, schema=SCHEMA)],
     "map_packets": lambda a, b: [a.map_packets(_every_other, schema=SCHEMA)],
+    "explode": lambda a, b: [
+        a.explode("split(s, 'b') AS part", outer=True, position="p")
+        .cast(p="BIGINT")
+        .drop("x", "part")
+        .rename(p="x")
+        .select("k", "s", "ts", "x", "v")
+    ],
     "universal half": lambda a, b: [a.universal(cost=0, selectivity=0.5)],
     "universal more": lambda a, b: [a.universal(cost=0, selectivity=1.5)],
 }
@@ -129,6 +136,8 @@ KEYED: dict[str, Step] = {
         a.key_by("k").window(hg.tumbling("20 seconds", on="ts", lateness="2 seconds")), "k", early="5 seconds"
     ),
     "keyed process": lambda a, b: [a.key_by("k").process(_remember_last, schema=SCHEMA, state=dict)],
+    "drop_duplicates": lambda a, b: [a.drop_duplicates("k", "s", within="9 seconds", on="ts")],
+    "drop_duplicates ever": lambda a, b: [a.drop_duplicates("x", "s")],
     "keyed universal": lambda a, b: [a.key_by("k").universal(cost=0, selectivity=0.7, state_bytes=8)],
     "join": _join,
 }

@@ -16,6 +16,7 @@ from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, pack
 
 from headgate.graph.operator import Operator
 from headgate.graph.operators import join, process, running, window_state
+from headgate.graph.operators.drop_duplicates import DropDuplicates
 from headgate.graph.operators.join import Join
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
@@ -238,6 +239,16 @@ def test_changes_of_running_aggregates_are_its_state(
 ) -> None:
     on = None if expire is None else "ts"
     operator = Running(SCHEMA, keys, RUNNING, None if expire is None else expire / 1e6, on)
+    check(operator, calls_of(rows, plan), len(keys), plan)
+
+
+@quick
+@given(ROWS, PLANS, st.sampled_from([["k"], ["s", "k"]]), st.none() | st.integers(1, 12))
+def test_changes_of_drop_duplicates_are_its_state(
+    rows: Any, plan: Plan, keys: list[str], within: int | None
+) -> None:
+    on = None if within is None else "ts"
+    operator = DropDuplicates(SCHEMA, keys, None if within is None else within / 1e6, on)
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from headgate.connectors.sink import Sink
 from headgate.errors import PipelineError, SourceError
 from headgate.graph.network import Arrow, Port
 from headgate.graph.operator import Operator
+from headgate.graph.operators.drop_duplicates import DropDuplicates
+from headgate.graph.operators.explode import Explode
 from headgate.graph.operators.filter import Filter
 from headgate.graph.operators.flat_map_rows import FlatMapRows
 from headgate.graph.operators.join import Join
 from headgate.graph.operators.lookup import Lookup
 from headgate.graph.operators.map_packets import MapPackets
+from headgate.graph.operators.pick import Pick
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.select import Select, WithColumns
@@ -30,6 +33,7 @@ from headgate.graph.partition import check_ranges
 from headgate.graph.qos import QoS
 from headgate.graph.schema import require_columns
 from headgate.graph.windows import Window
+from headgate.sql.names import quoted
 
 Duration = str | float
 
@@ -63,6 +67,39 @@ class Stream:
     def with_columns(self, *expressions: str, name: str | None = None) -> Stream:
         """These columns besides the others: ``sales.with_columns("price * quantity AS revenue")``."""
         return self._box("with_columns", WithColumns(self.schema, expressions), name)
+
+    def drop(self, *columns: str, name: str | None = None) -> Stream:
+        """All columns but these: ``clicks.drop("agent")``."""
+        gone = require_columns(self.schema, columns, "drop")
+        kept = [(column, column) for column in self.schema.names if column not in gone]
+        return self._box("drop", Pick(self.schema, kept, f"drop({', '.join(gone)})"), name)
+
+    def rename(
+        self, names: Mapping[str, str] | None = None, *, name: str | None = None, **more: str
+    ) -> Stream:
+        """Other names for some columns: ``clicks.rename(ts="time")``, or a dict, old name to new."""
+        given = {**(names or {}), **more}
+        new = dict(zip(require_columns(self.schema, given, "rename"), given.values(), strict=True))
+        pairs = [(column, new.get(column, column)) for column in self.schema.names]
+        label = f"rename({', '.join(f'{old} = {n}' for old, n in new.items())})"
+        return self._box("rename", Pick(self.schema, pairs, label), name)
+
+    def cast(self, types: Mapping[str, str] | None = None, *, name: str | None = None, **more: str) -> Stream:
+        """Columns as other types, named as in Spark SQL: ``sales.cast(price="DECIMAL(10, 2)")``."""
+        given = {**(types or {}), **more}
+        columns = [quoted(column) for column in require_columns(self.schema, given, "cast")]
+        texts = [f"CAST({c} AS {type_}) AS {c}" for c, type_ in zip(columns, given.values(), strict=True)]
+        return self._box("cast", WithColumns(self.schema, texts), name)
+
+    def explode(
+        self, expression: str, *, outer: bool = False, position: str | None = None, name: str | None = None
+    ) -> Stream:
+        """One row for every element of a list: ``orders.explode("items AS item")``.
+
+        A map gives two columns: ``explode("tags AS (tag, value)")``.  Rows without elements are left out, or
+        have a null element with ``outer=True``.  ``position="place"`` adds the element's place, from 0.
+        """
+        return self._box("explode", Explode(self.schema, expression, outer, position), name)
 
     def map_packets(
         self, fn: Callable[[pa.RecordBatch], Any], *, schema: pa.Schema, name: str | None = None
@@ -140,6 +177,21 @@ class Stream:
         )
 
     # --- stateful -----------------------------------------------------------------------------------
+
+    def drop_duplicates(
+        self,
+        *columns: str,
+        within: Duration | None = None,
+        on: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """The first row of every key: ``clicks.drop_duplicates("id", within="1 hour", on="ts")``.
+
+        Without columns, rows that are equal in all of them are duplicates.  With ``within``, a key that
+        comes more than that much event time after it last passed passes again.  Without it, every key is
+        remembered for ever.
+        """
+        return self._box("drop_duplicates", DropDuplicates(self.schema, columns, within, on), name)
 
     def process(
         self,
