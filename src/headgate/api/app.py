@@ -9,6 +9,7 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
@@ -36,6 +37,7 @@ class App:
             raise PipelineError("App: give it a name, e.g. hg.App('shop').")
         self.name = name
         self._pipeline = Pipeline(name)
+        self._session = Session(self._pipeline)
 
     # --- building -----------------------------------------------------------------------------------
 
@@ -45,6 +47,20 @@ class App:
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+
+    def view(self, name: str, stream: Stream, *, lateness: str | float = 0) -> None:
+        """Let SQL read a stream as table ``name``; sources are tables by their own names.
+
+        Windows of SQL over it wait for rows that come up to ``lateness`` too late.
+        """
+        self._session.view(name, stream, lateness)
+
+    def sql(self, query: str) -> Stream:
+        """The stream of a SELECT in Spark's dialect: ``app.sql("SELECT * FROM clicks WHERE user > 0")``.
+
+        Equal parts of several queries are one box.
+        """
+        return self._session.sql(query)
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
