@@ -100,6 +100,21 @@ def _join(left: Stream, right: Stream) -> list[Stream]:
     return [pairs.select("k", "s", "ts", "coalesce(x, 0) + coalesce(x_right, 0) AS x", "v")]
 
 
+def _outer(how: str, within: Any) -> Step:
+    def build(left: Stream, right: Stream) -> list[Stream]:
+        on = None if within is None else "ts"
+        pairs = left.key_by("k").join(right.key_by("k"), within=within, on=on, how=how)
+        if how in ("semi", "anti"):
+            return [pairs]
+        return [
+            pairs.select(
+                "k", "s", "coalesce(ts, ts_right) AS ts", "coalesce(x, x_right) AS x", "v_right AS v"
+            )
+        ]
+
+    return build
+
+
 Step = Callable[[Stream, Stream], list[Stream]]
 
 STATELESS: dict[str, Step] = {
@@ -140,6 +155,11 @@ KEYED: dict[str, Step] = {
     "drop_duplicates ever": lambda a, b: [a.drop_duplicates("x", "s")],
     "keyed universal": lambda a, b: [a.key_by("k").universal(cost=0, selectivity=0.7, state_bytes=8)],
     "join": _join,
+    "left join": _outer("left", ("-2 seconds", "5 seconds")),
+    "full join": _outer("full", "4 seconds"),
+    "right join ever": _outer("right", None),
+    "anti join": _outer("anti", ("1 second", "6 seconds")),
+    "semi join": _outer("semi", "5 seconds"),
 }
 STATEFUL: dict[str, Step] = {
     "process": lambda a, b: [a.process(_every_third, schema=SCHEMA, state=dict)],
@@ -152,7 +172,7 @@ UNIONS: dict[str, Step] = {
     "union with itself": lambda a, b: [a.union(a)],
 }
 STEPS = STATELESS | KEYED | STATEFUL | UNIONS
-ALONE = STEPS.keys() - {"join", "union", "union of branches"}
+ALONE = {name for name in STEPS if "join" not in name} - {"union", "union of branches"}
 """Steps that use one stream only."""
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, packets_of, row_lists, rows_of
 
 from headgate.graph.operator import Operator
-from headgate.graph.operators import join, process, running, window_state
+from headgate.graph.operators import join_state, process, running, window_state
 from headgate.graph.operators.drop_duplicates import DropDuplicates
 from headgate.graph.operators.join import Join
+from headgate.graph.operators.join_shape import HOW
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.top import Top
@@ -148,7 +149,7 @@ def check(operator: Operator, calls: Sequence[list[Packet]], keys: int, plan: Pl
                 (window_state, "_FEW"),
                 (running, "_FEW"),
                 (process, "_SPARE_KEYS"),
-                (join, "_SPARE_KEYS"),
+                (join_state, "_SPARE_KEYS"),
             ):
                 patch.setattr(module, name, 0)
         _check(operator, calls, keys, plan)
@@ -252,12 +253,20 @@ def test_changes_of_drop_duplicates_are_its_state(
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 
-@quick
-@given(ROWS, PLANS, st.integers(0, 12), st.sampled_from([["k"], ["s", "k"]]), st.integers(0, 2**60))
+@settings(quick, max_examples=200)
+@given(
+    ROWS,
+    PLANS,
+    st.none() | st.integers(0, 12),
+    st.sampled_from([["k"], ["s", "k"]]),
+    st.integers(0, 2**60),
+    st.sampled_from(HOW),
+)
 def test_changes_of_a_join_are_its_state(
-    rows: Any, plan: Plan, within: int, keys: list[str], sides: int
+    rows: Any, plan: Plan, within: int | None, keys: list[str], sides: int, how: str
 ) -> None:
-    operator = Join(SCHEMA, SCHEMA, keys, keys, within / 1e6, "ts")
+    on = None if within is None else "ts"
+    operator = Join(SCHEMA, SCHEMA, keys, keys, None if within is None else within / 1e6, on, how)
 
     def both() -> Iterator[list[Packet]]:
         for [packet] in calls_of(rows, plan):

@@ -311,16 +311,28 @@ class KeyedStream:
         )
 
     def join(
-        self, other: KeyedStream, *, within: Duration, on: str | tuple[str, str], name: str | None = None
+        self,
+        other: KeyedStream,
+        *,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        on: str | tuple[str, str] | None = None,
+        how: str = "inner",
+        name: str | None = None,
     ) -> Stream:
-        """Pairs of rows of equal key whose times are at most ``within`` apart."""
+        """Pairs of rows of equal key whose times are at most ``within`` apart.
+
+        ``within=("-5 minutes", "10 minutes")``: the other row is at most 5 minutes earlier and 10 minutes
+        later than ours.  ``how``: "inner", "left", "right" or "full" (rows without partner leave once they
+        can have none any more, with nulls), "semi" or "anti" (our rows that have a partner, or none).
+        Without ``within`` and ``on`` every row is remembered, and rows without partner leave at the end.
+        """
         if not isinstance(other, KeyedStream):
             raise PipelineError(
                 "join: the other side must be keyed too, e.g. a.key_by('id').join(b.key_by('id'), …)."
             )
         if other._stream._pipeline is not self._stream._pipeline:
             raise PipelineError("join: both streams must belong to the same app.")
-        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
+        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on, how)
         return self._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(
