@@ -9,6 +9,7 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sql import statements
 from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
@@ -133,7 +134,7 @@ class App:
 
     def _line(self, changes: Sequence[Change]) -> Line:
         later = [name for change in changes for name in change.add]
-        return Line(changes, self._pipeline.outputs_named(later), _load)
+        return Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
 
     def _run(
         self,
@@ -183,7 +184,9 @@ def _engine(engine: str | Engine) -> Engine:
 
 
 def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
+    """The application in a file: SQL, or Python with a variable ``app`` or a function ``build()``."""
+    if path.suffix.lower() == ".sql":
+        return _load_sql(path)
     module = load_file(path)
     for name in ("app", "build"):
         found = getattr(module, name, None)
@@ -194,6 +197,14 @@ def load_app(path: Path) -> App:
     raise PipelineError(
         f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
     )
+
+
+def _load_sql(path: Path) -> App:
+    if not path.is_file():
+        raise PipelineError(f"There is no file {path}.")
+    app = App(path.stem)
+    statements.run(path.read_text(encoding="utf-8"), app._session, str(path))
+    return app
 
 
 def _load(path: str) -> list[Output]:

@@ -112,9 +112,7 @@ def grouped(
     else:
         stream = boxes.distinct(stream, names)
     groups = None if window is not None or not texts else tuple(names)
-    after = Relation(
-        stream, tuple([*columns, *filter(None, [whole])]), 0 if window else relation.lateness, groups
-    )
+    after = Relation(stream, (*columns, *filter(None, [whole])), 0 if window else relation.lateness, groups)
     return after, Groups(relation, group, keys, wanted, whole)
 
 
@@ -124,8 +122,8 @@ def _read(relation: Relation, by: Sequence[tuple[exp.Expr, str | None]]) -> _Gro
     for tree, name in by:
         if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
             raise ExpressionError(
-                f"{write(tree)!r} is not supported in GROUP BY; write a query for each grouping and join them "
-                "with UNION ALL."
+                f"{write(tree)!r} is not supported in GROUP BY; write a query for each grouping, and UNION "
+                "ALL between them."
             )
         if isinstance(tree, exp.Anonymous) and tree.name.lower() in CALLS:
             if call is not None:
@@ -233,8 +231,8 @@ class Groups:
         for column in first.find_all(exp.Column):
             if is_bound(column):
                 column.meta[_GROUPED] = True
-        bound = exp.Paren(this=self._relation.bind(first)).transform(self._late, copy=False).this
-        return bound  # type: ignore[no-any-return]
+        found: exp.Expr = exp.Paren(this=self._relation.bind(first)).transform(self._late, copy=False).this
+        return found
 
     def _early(self, node: exp.Expr) -> exp.Expr:
         """Aggregates and windows, as columns of the groups."""

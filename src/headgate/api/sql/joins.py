@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,14 +13,12 @@ from headgate.api.sql.relation import Column, Relation, alias_of, is_bound, phys
 from headgate.api.sql.sharing import Boxes
 from headgate.api.streams import KeyedStream, Stream
 from headgate.errors import ExpressionError, TypeMismatch
-from headgate.graph.durations import spell_duration
+from headgate.graph.network import sources_before
 from headgate.sql import types as t
 from headgate.sql.intervals import DAY, constant_interval
 from headgate.sql.parse import write
 
 EVERYTHING = "*"
-_ALWAYS = "TIMESTAMP '1970-01-01 00:00:00'"
-"""The time of all rows of a join without bounds in time: none of them is ever gone."""
 Moment = tuple[str, int]
 """A column of times, and microseconds to add to it."""
 
@@ -32,7 +31,9 @@ class _Plan:
     """Trees of both sides that must be equal, each bound to its side."""
     times: tuple[str, str] | None = None
     """The columns whose distance in time is bounded."""
-    within: int = 0
+    low: int = 0
+    high: int = 0
+    """Microseconds that the left time is at least and at most after the right one."""
     checks: list[exp.Expr] = field(default_factory=list)
     """Conditions that remain to be checked of every pair."""
 
@@ -80,18 +81,21 @@ class Sides:
                 else:
                     plan.keys.append((left, right))
                 continue
-            plan.checks.append(condition)
-            if moments[0] is not None and moments[1] is not None:
-                pair = moments[0][0], moments[1][0]
-                bounds.setdefault(pair, _Interval()).narrow(condition, moments[1][1] - moments[0][1], turned)
-        for place, (left_time, right_time) in enumerate(equal):
-            if place == 0:
+            if moments[0] is None or moments[1] is None:
+                plan.checks.append(condition)
+                continue
+            pair = moments[0][0], moments[1][0]
+            bounds.setdefault(pair, _Interval()).narrow(condition, moments[1][1] - moments[0][1], turned)
+        for left_time, right_time in equal:
+            if plan.times is None:
                 plan.times = left_time[0], right_time[0]
             else:
                 plan.keys.append((physical(left_time[0]), physical(right_time[0])))
         for pair, interval in bounds.items():
             if plan.times is None and interval.low is not None and interval.high is not None:
-                plan.times, plan.within = pair, max(abs(interval.low), abs(interval.high))
+                plan.times, plan.low, plan.high = pair, interval.low, interval.high
+            else:
+                plan.checks += interval.conditions
         return plan
 
     def _simple(self, conditions: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
@@ -122,9 +126,11 @@ class _Interval:
 
     low: int | None = None
     high: int | None = None
+    conditions: list[exp.Expr] = field(default_factory=list)
 
     def narrow(self, comparison: exp.Expr, distance: int, turned: bool) -> None:
         """``left op right + distance``, or, if turned, ``right + distance op left``."""
+        self.conditions.append(comparison)
         below = isinstance(comparison, exp.LT | exp.LTE) is not turned
         if isinstance(comparison, exp.LT | exp.GT):
             distance += -1 if below else 1
@@ -154,48 +160,67 @@ def _moment(bound: exp.Expr, relation: Relation) -> Moment | None:
 
 
 def join(
-    boxes: Boxes,
-    sides: Sides,
-    conditions: Sequence[exp.Expr],
-    needed: Collection[str],
-    text: str,
+    boxes: Boxes, sides: Sides, conditions: Sequence[exp.Expr], how: str, needed: Collection[str], text: str
 ) -> tuple[Relation, list[exp.Expr]]:
-    """The pairs of two relations, and conditions that remain to be checked of them.
+    """Two relations joined, and conditions that remain to be checked of their pairs.
 
     ``needed`` are the names that the query uses, in lower case.
     """
+    plan = sides.plan(conditions)
+    _check(sides, plan, how, text)
+    keys = [_comparable(pair, sides) for pair in plan.keys] or [(_ONE, _ONE)]
+    left_time, right_time = plan.times or (None, None)
+    outer = how in ("left", "right", "full")
+    left = _Prepared(sides.left, [one for one, _ in keys], left_time, needed, (), copies=outer)
+    taken = () if how in ("semi", "anti") else left.used
+    right = _Prepared(sides.right, [two for _, two in keys], right_time, needed, taken, copies=outer)
+    options: dict[str, Any] = {} if how == "inner" else {"how": how}
+    if plan.times is not None:
+        # A stream's join says how much later the right row is.
+        options["within"] = (-plan.high / 1e6, -plan.low / 1e6)
+        options["on"] = (left.time, right.time)
+    keyed = [KeyedStream(side.stream(boxes), side.keys) for side in (left, right)]
+    stream = boxes.join(*keyed, **options)
+    # The right side's keys do not leave a join, since the left side's are equal to them.
+    same = dict(zip(right.keys, left.keys, strict=True))
+    columns = [*left.columns(), *([] if how in ("semi", "anti") else right.columns(same))]
+    lateness = None
+    if plan.times is not None and sides.left.lateness is not None and sides.right.lateness is not None:
+        late = max(sides.left.lateness, sides.right.lateness)
+        lateness = 2 * max(abs(plan.low), abs(plan.high)) + late
+    if lateness != 0:
+        columns = [replace(column, period=None) for column in columns]
+    return Relation(stream, tuple(columns), lateness), plan.checks
+
+
+def _check(sides: Sides, plan: _Plan, how: str, text: str) -> None:
+    """Refuse a join that cannot be."""
     for side in (sides.left, sides.right):
         if side.groups is not None:
             raise ExpressionError(
                 f"{text!r} joins the results of a GROUP BY without a window, which change with every row. "
                 "Give that GROUP BY a window, as in GROUP BY window(ts, '1 minute')."
             )
-    plan = sides.plan(conditions)
     if not plan.keys and plan.times is None:
         raise ExpressionError(
             f"{text!r} pairs every row with every other row. Add an equality of the two sides, as in "
             "ON a.id = b.id, or a bound in time, as in ON a.ts BETWEEN b.ts AND b.ts + INTERVAL 1 MINUTE."
         )
-    keys = [_comparable(pair, sides) for pair in plan.keys] or [(_ONE, _ONE)]
-    left = _Prepared(sides.left, [one for one, _ in keys], plan.times and plan.times[0], needed, ())
-    right = _Prepared(
-        sides.right, [two for _, two in keys], plan.times and plan.times[1], needed, left.names.values()
-    )
-    stream = boxes.join(
-        KeyedStream(left.stream(boxes), left.keys),
-        KeyedStream(right.stream(boxes), right.keys),
-        within=spell_duration(plan.within),
-        on=(left.time, right.time),
-    )
-    # The right side's keys do not leave a join, since the left side's are equal to them.
-    same = dict(zip(right.keys, left.keys, strict=True))
-    columns = [*left.columns(), *right.columns(same)]
-    lateness = None
-    if plan.times is not None and sides.left.lateness is not None and sides.right.lateness is not None:
-        lateness = 2 * plan.within + max(sides.left.lateness, sides.right.lateness)
-    if lateness != 0:
-        columns = [replace(column, period=None) for column in columns]
-    return Relation(stream, tuple(columns), lateness), plan.checks
+    if how == "inner":
+        return
+    if plan.checks:
+        raise ExpressionError(
+            f"{text!r}: {write(plan.checks[0])!r} is neither an equality nor a bound in time, so it cannot "
+            "be a condition of an outer, semi or anti join. Compute it before, and compare with =."
+        )
+    endless = [s.name for side in (sides.left, sides.right) for s in sources_before(side.stream._port)
+               if not s.origin.finite]  # fmt: skip
+    if plan.times is None and how != "semi" and endless:
+        raise ExpressionError(
+            f"{text!r}: a row has no partner for certain only when time has passed, or at the end, which "
+            f"source '{endless[0]}' has not. Bound the join in time, as in AND a.ts BETWEEN b.ts AND b.ts + "
+            "INTERVAL 1 HOUR."
+        )
 
 
 _ONE = exp.Literal.number(1)
@@ -209,8 +234,8 @@ def _comparable(pair: tuple[exp.Expr, exp.Expr], sides: Sides) -> tuple[exp.Expr
     common = t.common_type(one, two)
     if common is None:
         raise TypeMismatch(
-            f"{write(pair[0])!r} is {t.spark_name(one)} and {write(pair[1])!r} is {t.spark_name(two)}, so they "
-            "are never equal; CAST one of them."
+            f"{write(pair[0])!r} is {t.spark_name(one)} and {write(pair[1])!r} is {t.spark_name(two)}, so "
+            "they are never equal; CAST one of them."
         )
     left, right = (
         tree if kind == common else exp.cast(tree, t.spark_name(common), dialect="spark")
@@ -229,25 +254,28 @@ class _Prepared:
         time: str | None,
         needed: Collection[str],
         taken: Collection[str],
+        *,
+        copies: bool,
     ) -> None:
+        """``copies``: keys are columns of their own, since a row without partner has nulls and yet a key."""
         self.relation = relation
-        wanted = {time, *(key.name for key in keys if is_bound(key))}
+        wanted = {time, *(key.name for key in keys if is_bound(key) and not copies)}
         for column in relation.columns:
             if EVERYTHING in needed or column.name.lower() in needed:
                 wanted |= {*column.physicals}
-        used = {name.lower() for name in taken}
+        self.used = {name.lower() for name in taken}
         self.names: dict[str, str] = {}
         """The names under which the stream's columns go into the join."""
         for name in relation.schema.names:
             if name in wanted:
-                self.names[name] = _free(name, used)
+                self.names[name] = _free(name, self.used)
         self._computed: list[tuple[str, str]] = []
-        self.keys = [self.names[key.name] if is_bound(key) else self._add(key, "_k", used) for key in keys]
-        self.time = self.names[time] if time is not None else self._add(None, "_time", used)
+        self.keys = [self.names[k.name] if is_bound(k) and not copies else self._add(k) for k in keys]
+        self.time = None if time is None else self.names[time]
 
-    def _add(self, tree: exp.Expr | None, name: str, used: set[str]) -> str:
-        new = _free(name, used)
-        self._computed.append((_ALWAYS if tree is None else write(tree), new))
+    def _add(self, key: exp.Expr) -> str:
+        new = _free("_k", self.used)
+        self._computed.append((write(key), new))
         return new
 
     def stream(self, boxes: Boxes) -> Stream:

@@ -22,8 +22,9 @@ from headgate.sql.aggregates import spell_call
 from headgate.sql.parse import write
 from headgate.sql.spelling import spell
 
-_CLAUSES = frozenset(
-    "expressions from_ joins laterals where group having order limit distinct with_ windows kind hint".split()
+_CLAUSES = (
+    *("expressions", "from_", "joins", "laterals", "where", "group", "having", "windows"),
+    *("order", "limit", "distinct", "with_", "kind", "hint"),
 )
 
 
@@ -163,7 +164,7 @@ class Planner:
         for item in items:
             column, tree = item.column, item.tree
             if column is not None and column.end is not None and last:
-                column, tree = None, whole_window(column)
+                tree, column = whole_window(column), None
             new = item.name if last or item.name.lower() not in used else f"{item.name}_{len(used)}"
             used.add(new.lower())
             parts = [tree] if column is None else [physical(part) for part in column.physicals]
@@ -206,8 +207,8 @@ class Planner:
         text = " ".join(write(clause).strip() for clause in (order, limit) if clause is not None)
         if limit is None:
             raise ExpressionError(
-                f"{text!r}: a stream has no end at which it could be sorted. ORDER BY … LIMIT n gives the best "
-                "n rows of every window, in a query with GROUP BY window(…)."
+                f"{text!r}: a stream has no end at which it could be sorted. ORDER BY … LIMIT n gives the "
+                "best n rows of every window, in a query with GROUP BY window(…)."
             )
         if not (isinstance(limit.expression, exp.Literal) and str(limit.expression.this).isdigit()):
             raise ExpressionError(f"{text!r}: LIMIT takes a number of rows.")
@@ -238,10 +239,10 @@ class Planner:
             item = items[int(key.this) - 1]
         elif isinstance(key, exp.Column) and len(key.parts) == 1:
             item = next((i for i in items if i.name.lower() == key.name.lower()), None)
-        if item is None:
-            bound = binding.bind(key)
-        else:
-            bound = physical(item.column.physical) if item.column is not None else item.tree
+        bound = binding.bind(key) if item is None else item.tree
+        if item is not None and item.column is not None:
+            bound = physical(item.column.physical)
+        assert bound is not None
         nulls = ordered.args.get("nulls_first")
         down = bool(ordered.args.get("desc"))
         text = f"{write(bound)} {'DESC' if down else 'ASC'}"
@@ -344,9 +345,7 @@ def _starred(star: exp.Star, tree: exp.Expr, relation: Relation) -> list[tuple[s
     columns = [c for c in relation.columns if (not c.hidden if table is None else c.table.lower() == table)]
     if not columns:
         tables = sorted({column.table for column in relation.columns})
-        raise ExpressionError(
-            f"{write(tree)!r}: there is no table '{tree.table}' here, but {', '.join(tables)}."
-        )
+        raise ExpressionError(f"{write(tree)!r}: there is no table '{table}' here, but {', '.join(tables)}.")
     unknown = left_out - {column.name.lower() for column in columns}
     if unknown:
         raise relation.unknown(exp.column(sorted(unknown)[0]))
@@ -364,7 +363,7 @@ def _name(tree: exp.Expr, relation: Relation) -> str:
         inner = inner.this
     if isinstance(inner, exp.Column):
         found = relation.column(inner)
-        return found[0].name if found is not None and not found[1] else inner.parts[-1].name
+        return str(found[0].name if found is not None and not found[1] else inner.parts[-1].name)
     if isinstance(tree, exp.Dot):
-        return tree.expression.name
+        return str(tree.expression.name)
     return spell_call(tree) if is_aggregate(tree) else spell(tree)

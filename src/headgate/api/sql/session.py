@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
 from headgate.api.pipeline import Pipeline
+from headgate.api.sql.options import goal, sink
 from headgate.api.sql.relation import Relation, of_stream
 from headgate.api.sql.select import Planner
 from headgate.api.sql.sharing import Boxes
 from headgate.api.streams import Stream
+from headgate.connectors.source import Source as Origin
 from headgate.errors import ExpressionError, HeadgateError, PipelineError
 from headgate.graph.durations import parse_duration
-from headgate.graph.network import Arrow
+from headgate.graph.network import Arrow, Output
 from headgate.sql.guard import shown
 from headgate.sql.parse import parse_query
+
+_QUERY = {"to": None, "goal": None, "class": 0, "keep": None, "start": "earliest", "importance": None}
+"""What a query's WITH (…) can say apart from the options of its sink."""
 
 
 class Session:
@@ -33,6 +42,37 @@ class Session:
         micros = parse_duration(lateness, f"view '{name}': lateness")
         self._views[name.lower()] = of_stream(stream, name, micros)
 
+    def source(self, name: str, origin: Origin, idle_after: Any, lateness: str | float) -> None:
+        """A source that is a table by its name."""
+        node = self._pipeline.add_source(name, origin, idle_after)
+        self.view(name, Stream(self._pipeline, (Arrow(node),)), lateness)
+
+    def query(self, name: str, text: str, given: Mapping[str, Any]) -> None:
+        """A query of a SELECT, with what ``WITH (to = …, goal = …, class = …)`` says."""
+        options = dict(given)
+        own = {key: options.pop(key, default) for key, default in _QUERY.items()}
+        self.sql(text).to(
+            name,
+            sink(name, own["to"], options),
+            qos=goal(own["goal"], name),
+            keep=own["keep"],
+            start=own["start"],
+            importance=own["importance"],
+            query_class=own["class"],
+        )
+
+    @contextmanager
+    def added(self, given: Mapping[str, Any]) -> Iterator[list[Output]]:
+        """The outputs of a query that joins a run; if that fails, the application does not keep it."""
+        options = {key: value for key, value in given.items() if value is not None}
+        name, text = options.pop("name", None), options.pop("sql", "")
+        self.query(name, text, options)
+        try:
+            yield self._pipeline.outputs_named([str(name)])
+        except BaseException:
+            self._pipeline.outputs = [o for o in self._pipeline.outputs if o.name != name]
+            raise
+
     def sql(self, text: str) -> Stream:
         """The stream of one SELECT."""
         return self._relation(text).stream
@@ -51,7 +91,7 @@ class Session:
             raise
         except RecursionError:
             raise ExpressionError(
-                f"The query {shown(text)} is nested too deeply. Give parts of it names with app.view(…) or WITH."
+                f"The query {shown(text)} is nested too deeply. Name parts of it with app.view(…) or WITH."
             ) from None
         except Exception as error:
             problem = str(error).strip().rstrip(".") or type(error).__name__

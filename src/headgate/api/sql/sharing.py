@@ -50,7 +50,7 @@ class Boxes:
     def distinct(self, stream: Stream, columns: Sequence[str]) -> Stream:
         return self._once(("distinct", stream._port, *columns), lambda: stream.drop_duplicates(*columns))
 
-    def top(self, stream: Stream, n: int, by: str, every: float, on: str) -> Stream:
+    def top(self, stream: Stream, n: int, by: str, every: str, on: str) -> Stream:
         key = ("top", stream._port, n, by, every, on)
         return self._once(key, lambda: stream.top(n, by=by, every=every, on=on))
 

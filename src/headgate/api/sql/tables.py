@@ -27,6 +27,15 @@ REFUSED = {
     "sample": "TABLESAMPLE is not supported; take every tenth row with WHERE id % 10 = 0",
 }
 """Clauses that are refused, and what to write instead."""
+_HOW = {
+    **dict.fromkeys(("", "INNER", "CROSS"), "inner"),
+    "LEFT": "left",
+    "RIGHT": "right",
+    "FULL": "full",
+    **dict.fromkeys(("SEMI", "LEFT SEMI"), "semi"),
+    **dict.fromkeys(("ANTI", "LEFT ANTI"), "anti"),
+}
+_JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
 GENERATORS = ("explode", "explode_outer", "posexplode", "posexplode_outer")
 
 
@@ -52,7 +61,7 @@ class Tables:
             return self.query(tree.this, views).named(tree.alias or "", names)
         if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
             raise ExpressionError(
-                f"{write(tree)!r} cannot be read; name a source or a view after FROM, or a query in parentheses."
+                f"{write(tree)!r} cannot be read; name a source or a view, or put a query in parentheses."
             )
         name = ".".join(part.name for part in tree.parts)
         found = views.get(name.lower()) or self.view(name)
@@ -60,7 +69,7 @@ class Tables:
             known = [*(relation.columns[0].table for relation in views.values()), *self.known()]
             raise PipelineError(
                 f"There is no source or view '{name}'.{nearest(name, known)} "
-                f"There are: {', '.join(sorted(known)) or 'none'}. Name a stream with app.view('{name}', stream)."
+                f"There are: {', '.join(sorted(known)) or 'none'}. app.view('{name}', stream) makes one."
             )
         return found.named(tree.alias or name, names)
 
@@ -68,6 +77,8 @@ class Tables:
         """FROM, its joins and WHERE."""
         where = tree.args.get("where")
         pool = list(conjuncts(where.this if where is not None else None))
+        asked = [condition for condition in pool if condition.find(exp.Query)]
+        pool = [condition for condition in pool if condition not in asked]
         source = tree.args.get("from_")
         if source is None:
             raise ExpressionError(
@@ -83,15 +94,21 @@ class Tables:
                 relation = self._joined(relation, clause, pool, needed, views)
         for lateral in tree.args.get("laterals") or ():
             relation = self._lateral(relation, lateral)
-        return self.where(relation, pool)
+        relation = self.where(relation, pool)
+        for condition in asked:
+            relation = self._matching(relation, condition, needed, views)
+        return relation
 
     def _joined(
         self, left: Relation, clause: exp.Join, pool: list[exp.Expr], needed: set[str], views: Views
     ) -> Relation:
-        text = write(clause).strip()
-        kind = " ".join(str(clause.args.get(part) or "") for part in ("method", "side", "kind")).split()
-        if [word for word in kind if word not in ("INNER", "CROSS")]:
-            raise ExpressionError(f"{text!r}: only inner joins are supported so far.")
+        text = write(clause).strip().lstrip(", ")
+        words = [str(clause.args.get(part) or "").upper() for part in ("method", "side", "kind")]
+        how = _HOW.get(" ".join(word for word in words if word and word != "OUTER"))
+        if how is None:
+            raise ExpressionError(
+                f"{text!r}: this kind of join is not supported; there are {', '.join(_JOINS)}."
+            )
         right = self.table(clause.this, views)
         sides = Sides(left, right)
         conditions = list(conjuncts(clause.args.get("on")))
@@ -102,26 +119,62 @@ class Tables:
                 raise sides.both.unknown(exp.column(name))
             one, two = (exp.column(found[0].name, found[0].table) for found in tables)
             conditions.append(exp.EQ(this=one, expression=two))
-        usable = [condition for condition in pool if sides.of(condition) is not None]
-        for condition in usable:
-            pool.remove(condition)
-        conditions += usable
-        alone: tuple[list[exp.Expr], list[exp.Expr]] = ([], [])
-        both = []
+        if how == "inner":
+            usable = [condition for condition in pool if sides.of(condition) is not None]
+            pool[:] = [condition for condition in pool if condition not in usable]
+            conditions += usable
+        relation = self._join(sides, conditions, how, needed, text)
+        if not using:
+            return relation
+        keys = {name.lower() for name in using}
+        columns = [replace(c, hidden=True) if c.name.lower() in keys else c for c in relation.columns]
+        if how == "full":
+            raise ExpressionError(f"{text!r}: write ON a.{using[0]} = b.{using[0]}, and coalesce both.")
+        # One column stands for both sides: that of the side whose rows are all there.
+        whole = sides.right if how == "right" else sides.left
+        first = [Column("", n, relation.find(n, whole.find(n)[0].table)[0].physical) for n in using]
+        return replace(relation, columns=(*first, *columns))
+
+    def _join(
+        self, sides: Sides, conditions: Sequence[exp.Expr], how: str, needed: set[str], text: str
+    ) -> Relation:
+        """A join whose conditions on one side alone are met before it, where that is the same."""
+        early = {"inner": (0, 1), "left": (1,), "right": (0,), "semi": (0, 1), "anti": (1,), "full": ()}[how]
+        alone: dict[int, list[exp.Expr]] = {0: [], 1: []}
+        both: list[exp.Expr] = []
         for condition in conditions:
             side = sides.of(condition)
-            (both if side in (2, None) else alone[side]).append(condition)
-        if any(alone):
-            left, right = (self.where(side, own) for side, own in zip((left, right), alone, strict=True))
-            sides = Sides(left, right)
-        relation, checks = join(self.boxes, sides, both, needed, text)
-        hidden = {name.lower() for name in using}
-        tables = {column.table for column in right.columns}
-        columns = [
-            replace(c, hidden=True) if c.table in tables and c.name.lower() in hidden else c
-            for c in relation.columns
-        ]
-        return self.where(replace(relation, columns=tuple(columns)), checks)
+            (alone[side] if side in early else both).append(condition)
+        left, right = (self.where(one, alone[n]) for n, one in enumerate((sides.left, sides.right)))
+        relation, checks = join(self.boxes, Sides(left, right), both, how, needed, text)
+        return self.where(relation, checks)
+
+    def _matching(self, relation: Relation, condition: exp.Expr, needed: set[str], views: Views) -> Relation:
+        """WHERE x IN (SELECT …) and [NOT] EXISTS (SELECT …): semi and anti joins."""
+        text, how = write(condition), "semi"
+        while isinstance(condition, exp.Paren | exp.Not):
+            how = ("anti" if how == "semi" else "semi") if isinstance(condition, exp.Not) else how
+            condition = condition.this
+        if isinstance(condition, exp.In) and how == "semi":
+            inner = self.query(condition.args["query"], views).named("_in")
+            if len(inner.columns) != 1:
+                raise ExpressionError(f"{text!r}: the query after IN must give one column.")
+            equal = exp.EQ(this=condition.this, expression=exp.column(inner.columns[0].name, "_in"))
+            return self._join(Sides(relation, inner), [equal], how, needed | names_in(equal), text)
+        if isinstance(condition, exp.Exists) and isinstance(condition.this, exp.Select):
+            tree = condition.this
+            if not tree.args.get("from_") or any(
+                tree.args.get(c) for c in ("group", "having", "limit", "joins")
+            ):
+                raise ExpressionError(f"{text!r}: EXISTS takes a plain SELECT … FROM one table WHERE ….")
+            inner = self.table(tree.args["from_"].this, views)
+            where = tree.args.get("where")
+            conditions = list(conjuncts(where.this if where is not None else None))
+            return self._join(Sides(relation, inner), conditions, how, needed | names_in(tree), text)
+        raise ExpressionError(
+            f"{text!r}: of queries in WHERE there are x IN (SELECT …), EXISTS (SELECT …) and NOT EXISTS "
+            "(SELECT …), each joined to other conditions by AND."
+        )
 
     def _lateral(self, relation: Relation, lateral: exp.Lateral) -> Relation:
         alias = lateral.args.get("alias")
@@ -196,6 +249,6 @@ def _bounded(relation: Relation, condition: exp.Expr) -> tuple[Column, int] | No
     limit -= kind is exp.LT
     if limit < 1 or kind not in (exp.LTE, exp.LT, exp.EQ) or (kind is exp.EQ and limit != 1):
         raise ExpressionError(
-            f"{write(condition)!r}: a ROW_NUMBER() is bounded by a number of rows, as in {found[0].name} <= 10."
+            f"{write(condition)!r}: bound ROW_NUMBER() by a number of rows, as in {found[0].name} <= 10."
         )
     return found[0], limit
