@@ -153,6 +153,10 @@ KEYED: dict[str, Step] = {
     "keyed process": lambda a, b: [a.key_by("k").process(_remember_last, schema=SCHEMA, state=dict)],
     "drop_duplicates": lambda a, b: [a.drop_duplicates("k", "s", within="9 seconds", on="ts")],
     "drop_duplicates ever": lambda a, b: [a.drop_duplicates("x", "s")],
+    "top per key": lambda a, b: [a.key_by("k").top(2, by="x DESC")],
+    "top per key and period": lambda a, b: [
+        a.key_by("k").top(2, by="x DESC", every="9 seconds", on="ts", lateness="2 seconds")
+    ],
     "keyed universal": lambda a, b: [a.key_by("k").universal(cost=0, selectivity=0.7, state_bytes=8)],
     "join": _join,
     "left join": _outer("left", ("-2 seconds", "5 seconds")),
@@ -164,6 +168,8 @@ KEYED: dict[str, Step] = {
 STATEFUL: dict[str, Step] = {
     "process": lambda a, b: [a.process(_every_third, schema=SCHEMA, state=dict)],
     "top": lambda a, b: [a.top(2, by="x DESC, k", every="15 seconds", on="ts", lateness="4 seconds")],
+    "sort": lambda a, b: [a.sort("x, v DESC", limit=7)],
+    "limit": lambda a, b: [a.limit(9)],
     "window": lambda a, b: _window(a.window(hg.tumbling("15 seconds", on="ts")), "n AS k"),
 }
 UNIONS: dict[str, Step] = {

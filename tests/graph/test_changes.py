@@ -22,6 +22,7 @@ from headgate.graph.operators.join_shape import HOW
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.top import Top
+from headgate.graph.operators.top_per_key import TopPerKey
 from headgate.graph.operators.universal import Universal
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.packet import Order, Packet
@@ -304,11 +305,20 @@ def test_changes_of_a_process_are_its_state(rows: Any, plan: Plan) -> None:
     check(Process(SCHEMA, counting, COUNTED, {}), calls_of(rows, plan), 0, plan)
 
 
+@settings(quick, max_examples=120)
+@given(ROWS, PLANS, st.integers(1, 4), st.none() | st.integers(1, 12), st.integers(0, 8), KEYS)
+def test_changes_of_a_top_are_its_state(
+    rows: Any, plan: Plan, n: int, every: int | None, lateness: int, keys: list[str]
+) -> None:
+    on = None if every is None else "ts"
+    operator = Top(SCHEMA, n, "x DESC, s", every and every / 1e6, on, lateness / 1e6, keys)
+    check(operator, calls_of(rows, plan), len(keys), plan)
+
+
 @quick
-@given(ROWS, PLANS, st.integers(1, 4), st.integers(1, 12), st.integers(0, 8))
-def test_changes_of_a_top_are_its_state(rows: Any, plan: Plan, n: int, every: int, lateness: int) -> None:
-    operator = Top(SCHEMA, n, "x DESC, s", every / 1e6, "ts", lateness / 1e6)
-    check(operator, calls_of(rows, plan), 0, plan)
+@given(ROWS, PLANS, st.integers(1, 4), st.sampled_from([["k"], ["s", "k"]]))
+def test_changes_of_a_top_per_key_are_its_state(rows: Any, plan: Plan, n: int, keys: list[str]) -> None:
+    check(TopPerKey(SCHEMA, keys, n, "x DESC, s", "place"), calls_of(rows, plan), len(keys), plan)
 
 
 @settings(quick, max_examples=60)

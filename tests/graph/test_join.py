@@ -43,8 +43,8 @@ class Row:
 Interval = float | tuple[float, float] | None
 
 
-def join(within: Interval = 5e-6, how: str = "inner") -> Join:
-    return Join(LEFT, RIGHT, ["k"], ["key"], within, None if within is None else "ts", how)
+def join(within: Interval = 5e-6, how: str = "inner", lateness: float = 0) -> Join:
+    return Join(LEFT, RIGHT, ["k"], ["key"], within, None if within is None else "ts", how, lateness)
 
 
 def packet(rows: Sequence[Row], side: int, ticks: Ticks | None = None) -> Packet:
@@ -74,7 +74,7 @@ def end() -> Packet:
 
 
 def reference(
-    rows: Sequence[Row], within: Interval, out_from: dict[int, int], how: str = "inner"
+    rows: Sequence[Row], within: Interval, out_from: dict[int, int], how: str = "inner", lateness: int = 0
 ) -> list[Result]:
     """Tuple by tuple, with everything remembered for ever; times in microseconds."""
     low, high = within if isinstance(within, tuple) else (-END, END) if within is None else (-within, within)
@@ -88,7 +88,7 @@ def reference(
         for side in (0, 1):
             seen = [r.ts for r in come if r.side == side and r.serial <= serial and r.ts is not None]
             if serial < out_from.get(side, END):
-                maxima.append(max(seen, default=NEVER))
+                maxima.append(max(seen, default=NEVER) - lateness)
         return NEVER if within is None else min(maxima, default=NEVER)
 
     def last(row: Row) -> float:
@@ -179,18 +179,25 @@ CASES = st.builds(
 INTERVALS = st.none() | st.integers(0, 8) | st.tuples(st.integers(-6, 2), st.integers(2, 9))
 
 
-def operator_for(within: Interval, how: str) -> Join:
+def operator_for(within: Interval, how: str, lateness: int) -> Join:
     scaled = tuple(bound / 1e6 for bound in within) if isinstance(within, tuple) else within and within / 1e6
-    return join(scaled, how)  # type: ignore[arg-type]
+    return join(scaled, how, lateness / 1e6)  # type: ignore[arg-type]
 
 
 @settings(derandomize=True, deadline=None, max_examples=400)
-@given(CASES, INTERVALS, st.sampled_from(HOW), st.booleans(), st.none() | st.integers(0, 40))
+@given(
+    CASES,
+    INTERVALS,
+    st.sampled_from(HOW),
+    st.sampled_from([0, 3]),
+    st.booleans(),
+    st.none() | st.integers(0, 40),
+)
 def test_any_cut_gives_what_going_tuple_by_tuple_gives(
-    case: Case, within: Interval, how: str, restoring: bool, left_ends: int | None
+    case: Case, within: Interval, how: str, lateness: int, restoring: bool, left_ends: int | None
 ) -> None:
     rows = case.rows()
-    operator = pickle.loads(pickle.dumps(operator_for(within, how)))
+    operator = pickle.loads(pickle.dumps(operator_for(within, how, lateness)))
     state = operator.open()
     ended = {}
     if left_ends is not None:
@@ -203,17 +210,24 @@ def test_any_cut_gives_what_going_tuple_by_tuple_gives(
         if restoring:
             state = operator.restore([state.snapshot()])
     last = results(operator.finish(state, end()))
-    assert got + last == reference(rows, within, ended, how)
+    assert got + last == reference(rows, within, ended, how, lateness)
 
 
 @settings(derandomize=True, deadline=None, max_examples=250)
-@given(CASES, INTERVALS, st.sampled_from(HOW), st.integers(1, 5), st.none() | st.integers(0, 40))
+@given(
+    CASES,
+    INTERVALS,
+    st.sampled_from(HOW),
+    st.sampled_from([0, 3]),
+    st.integers(1, 5),
+    st.none() | st.integers(0, 40),
+)
 def test_shards_give_together_what_one_gives(
-    case: Case, within: Interval, how: str, regroup_every: int, left_ends: int | None
+    case: Case, within: Interval, how: str, lateness: int, regroup_every: int, left_ends: int | None
 ) -> None:
     """Each shard sees only its keys and how time moves; states are split by key on the way."""
     rows = case.rows()
-    operator = operator_for(within, how)
+    operator = operator_for(within, how, lateness)
     ended = {} if left_ends is None else {0: left_ends}
     rows = [r for r in rows if r.side == 1 or left_ends is None or r.serial < left_ends]
     shards = [range(3), range(3, 7)]
@@ -231,7 +245,7 @@ def test_shards_give_together_what_one_gives(
                 operator, operator.restore([s.snapshot() for s in states]), [(0, 3), (3, 7)], 7
             )
     last = results(merge(operator, [operator.finish(state, end()) for state in states]))
-    assert got + last == reference(rows, within, ended, how)
+    assert got + last == reference(rows, within, ended, how, lateness)
 
 
 def test_pairs_leave_with_the_later_row_by_the_partners_order() -> None:
@@ -429,8 +443,10 @@ def test_every_kind_of_join_on_every_engine(engine: hg.Engine) -> None:
     found: dict[str, list[dict[str, Any]]] = {how: [] for how in (*HOW, "ever")}
     for how in HOW:
         within = ("-1 minute", "10 minutes")
-        joined = orders.key_by("id").join(payments.key_by("order"), within=within, on="ts", how=how)
-        joined.to(how, hg.to_list(found[how]))
+        paid_orders = orders.key_by("id").join(
+            payments.key_by("order"), within=within, on="ts", how=how, lateness="5 minutes"
+        )
+        paid_orders.to(how, hg.to_list(found[how]))
     ever = orders.key_by("id").join(payments.key_by("order"), how="anti")
     ever.to("ever", hg.to_list(found["ever"]))
     app.run(engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from headgate.graph.operators.explode import Explode
 from headgate.graph.operators.filter import Filter
 from headgate.graph.operators.flat_map_rows import FlatMapRows
 from headgate.graph.operators.join import Join
+from headgate.graph.operators.limit import Limit
 from headgate.graph.operators.lookup import Lookup
 from headgate.graph.operators.map_packets import MapPackets
 from headgate.graph.operators.pick import Pick
@@ -27,6 +28,7 @@ from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.select import Select, WithColumns
 from headgate.graph.operators.top import Top
+from headgate.graph.operators.top_per_key import TopPerKey
 from headgate.graph.operators.universal import Universal
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.partition import check_ranges
@@ -36,6 +38,8 @@ from headgate.graph.windows import Window
 from headgate.sql.names import quoted
 
 Duration = str | float
+_ALL = 1 << 40
+"""More rows than a state holds."""
 
 
 class Stream:
@@ -214,13 +218,24 @@ class Stream:
         n: int,
         *,
         by: str,
-        every: Duration,
-        on: str,
+        every: Duration | None = None,
+        on: str | None = None,
         lateness: Duration = 0,
         name: str | None = None,
     ) -> Stream:
-        """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``."""
+        """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``.
+
+        Without ``every`` and ``on``, those of the whole stream, when it ends.
+        """
         return self._box("top", Top(self.schema, n, by, every, on, lateness), name)
+
+    def sort(self, by: str, *, limit: int | None = None, name: str | None = None) -> Stream:
+        """The rows of a finite stream, or the first of them, when it ends: ``sort("n DESC", limit=9)``."""
+        return self._box("sort", Top(self.schema, _ALL if limit is None else limit, by, None, None), name)
+
+    def limit(self, n: int, *, name: str | None = None) -> Stream:
+        """The first ``n`` rows that come."""
+        return self._box("limit", Limit(self.schema, n), name)
 
     def window(self, window: Window) -> WindowedStream:
         """Windows over all rows, whatever their key."""
@@ -310,6 +325,30 @@ class KeyedStream:
             "process", KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name
         )
 
+    def top(
+        self,
+        n: int,
+        *,
+        by: str,
+        every: Duration | Literal["end"] | None = None,
+        on: str | None = None,
+        lateness: Duration = 0,
+        rank: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """The best ``n`` rows of every key: ``bids.key_by("auction").top(3, by="price DESC", rank="place")``.
+
+        A row leaves at once if it is among the best of its key so far; ``rank`` adds its place at that
+        moment.  With ``every`` and ``on`` the best of every period leave when it is over, and with
+        ``every="end"`` those of the whole stream when it ends.
+        """
+        if every is None and on is None:
+            return self._box("top", TopPerKey(self.schema, self._keys, n, by, rank), name)
+        if rank is not None:
+            raise PipelineError("top: rank= is for rows that leave at once; leave every= out.")
+        period = None if every == "end" else every
+        return self._box("top", Top(self.schema, n, by, period, on, lateness, self._keys), name)
+
     def join(
         self,
         other: KeyedStream,
@@ -317,6 +356,7 @@ class KeyedStream:
         within: Duration | tuple[Duration, Duration] | None = None,
         on: str | tuple[str, str] | None = None,
         how: str = "inner",
+        lateness: Duration = 0,
         name: str | None = None,
     ) -> Stream:
         """Pairs of rows of equal key whose times are at most ``within`` apart.
@@ -324,7 +364,8 @@ class KeyedStream:
         ``within=("-5 minutes", "10 minutes")``: the other row is at most 5 minutes earlier and 10 minutes
         later than ours.  ``how``: "inner", "left", "right" or "full" (rows without partner leave once they
         can have none any more, with nulls), "semi" or "anti" (our rows that have a partner, or none).
-        Without ``within`` and ``on`` every row is remembered, and rows without partner leave at the end.
+        ``lateness`` keeps rows so much longer for partners that come late.  Without ``within`` and ``on``
+        every row is remembered, and rows without partner leave at the end.
         """
         if not isinstance(other, KeyedStream):
             raise PipelineError(
@@ -332,7 +373,7 @@ class KeyedStream:
             )
         if other._stream._pipeline is not self._stream._pipeline:
             raise PipelineError("join: both streams must belong to the same app.")
-        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on, how)
+        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on, how, lateness)
         return self._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(

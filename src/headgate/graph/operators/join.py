@@ -1,8 +1,9 @@
 """``keyed.join(other_keyed, within="5 minutes", on="ts", how="left")``: rows of equal key, close in time.
 
 A pair is caused by the one of its rows that comes later.  Time at a tuple is the smaller of the two inputs'
-maxima of event time up to and including it; a row is gone for every tuple at which time has passed the last
-moment at which it could have a partner.  Whether it is still in memory then changes no result.
+maxima of event time up to and including it, minus the lateness.  A row is gone for every tuple at which time
+has passed the last moment at which it could have a partner.  Whether it is still in memory then changes no
+result.
 
 A row without partner leaves (outer and anti joins) with the first tuple that moves an input's time to where
 the row is gone, or with the end of the stream.  Results of one tuple leave by key; of one key, pairs first.

@@ -14,7 +14,7 @@ from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators.interval import Run
 from headgate.graph.schema import require_columns
-from headgate.graph.time import event_times, time_column
+from headgate.graph.time import check_length, event_times, time_column
 
 LEFT, RIGHT = 0, 1
 SIDES = (LEFT, RIGHT)
@@ -37,6 +37,7 @@ class JoinShape(Operator):
         within: str | float | tuple[str | float, str | float] | None,
         on: str | Sequence[str] | None,
         how: str = "inner",
+        lateness: str | float = 0,
     ) -> None:
         schemas = (left_schema, right_schema)
         if how not in HOW:
@@ -51,6 +52,8 @@ class JoinShape(Operator):
                 "join: within= and on= go together: how far apart a pair may be, and the time column. "
                 "Leave both out to join by key alone, which remembers every row."
             )
+        late = parse_duration(lateness, "join: lateness")
+        self.lateness = check_length(late, lateness, "join: lateness")
         low, high = _interval(within)
         self.reach = (high, -low)
         """How far behind a row of each input its last possible partner may be."""

@@ -56,7 +56,7 @@ class JoinState(State):
         for side, (moved_at, moves) in enumerate(moved):
             highest = np.maximum.accumulate(np.concatenate([[self.maxima[side]], moves]))
             self.maxima[side] = int(highest[-1])
-            mine = highest[np.searchsorted(moved_at, at, side="right")]
+            mine = highest[np.searchsorted(moved_at, at, side="right")] - self._join.lateness
             out = self.ended.get(side)
             if out is None and side in self.idle:
                 out = int(moved_at[-1]) + 1 if len(moved_at) else NEVER
