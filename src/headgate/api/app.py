@@ -9,6 +9,8 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sql import statements
+from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
@@ -37,6 +39,7 @@ class App:
             raise PipelineError("App: give it a name, e.g. hg.App('shop').")
         self.name = name
         self._pipeline = Pipeline(name)
+        self._session = Session(self._pipeline)
 
     # --- building -----------------------------------------------------------------------------------
 
@@ -46,6 +49,20 @@ class App:
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+
+    def view(self, name: str, stream: Stream, *, lateness: str | float = 0) -> None:
+        """Let SQL read a stream as table ``name``; sources are tables by their own names.
+
+        Windows of SQL over it wait for rows that come up to ``lateness`` too late.
+        """
+        self._session.view(name, stream, lateness)
+
+    def sql(self, query: str) -> Stream:
+        """The stream of a SELECT in Spark's dialect: ``app.sql("SELECT * FROM clicks WHERE user > 0")``.
+
+        Equal parts of several queries are one box.
+        """
+        return self._session.sql(query)
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
@@ -118,7 +135,7 @@ class App:
 
     def _line(self, changes: Sequence[Change]) -> Line:
         later = [name for change in changes for name in change.add]
-        return Line(changes, self._pipeline.outputs_named(later), _load)
+        return Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
 
     def _run(
         self,
@@ -168,7 +185,9 @@ def _engine(engine: str | Engine) -> Engine:
 
 
 def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
+    """The application in a file: SQL, or Python with a variable ``app`` or a function ``build()``."""
+    if path.suffix.lower() == ".sql":
+        return _load_sql(path)
     module = load_file(path)
     for name in ("app", "build"):
         found = getattr(module, name, None)
@@ -179,6 +198,14 @@ def load_app(path: Path) -> App:
     raise PipelineError(
         f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
     )
+
+
+def _load_sql(path: Path) -> App:
+    if not path.is_file():
+        raise PipelineError(f"There is no file {path}.")
+    app = App(path.stem)
+    statements.run(path.read_text(encoding="utf-8"), app._session, str(path))
+    return app
 
 
 def _load(path: str) -> list[Output]:

@@ -54,9 +54,22 @@ def set_something(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     return {"what": what, "value": value, "policy": report.policy, "workers": report.workers}
 
 
+def add_query(run: Run, given: dict[str, Any]) -> dict[str, Any]:
+    """The handler of ``headgate add``: a SELECT, its name, goal and sink."""
+    if run.line is None or run.line.added is None:
+        raise PipelineError("This run was not started by an application; it can take no queries.")
+    with run.line.added(given) as outputs:
+        run.change(Change(add=[output.name for output in outputs]), outputs)
+    return {"queries": [output.name for output in outputs]}
+
+
 def handlers(run: Run, core: Core) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
-    return {"status": lambda _: _status(run, core), "set": lambda given: set_something(run, given)}
+    return {
+        "status": lambda _: _status(run, core),
+        "set": lambda given: set_something(run, given),
+        "add": lambda given: add_query(run, given),
+    }
 
 
 def _status(run: Run, core: Core) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
@@ -50,9 +51,12 @@ class Line:
         planned: Sequence[Change] = (),
         outputs: Sequence[Output] = (),
         load: Callable[[str], list[Output]] | None = None,
+        added: Callable[[Mapping[str, Any]], AbstractContextManager[list[Output]]] | None = None,
     ) -> None:
         self.load = load
         """Gives the outputs of the queries in a file."""
+        self.added = added
+        """Gives the outputs of a query in SQL, and takes it back if it cannot join."""
         self.planned = sorted(planned, key=lambda change: change.at)
         self._outputs = {output.name: output for output in outputs}
         """The queries that are planned to be added."""
