@@ -58,6 +58,9 @@ class Stream:
         return self._port[0].schema
 
     def _box(self, verb: str, operator: Operator, name: str | None, *ports: Port) -> Stream:
+        if len(ports) > 1:
+            # Ports of one box meet by serial, so each of them must bring its rows in one order.
+            ports = tuple(Stream(self._pipeline, p)._alone() if not p[0].in_order else p for p in ports)
         box = self._pipeline.add_box(name or self._pipeline.next_name(verb), operator, ports or (self._port,))
         return Stream(self._pipeline, (Arrow(box),))
 
@@ -124,9 +127,15 @@ class Stream:
         """A function of one row that returns any number of rows.  Slow: Python runs for every tuple."""
         return self._box("flat_map_rows", FlatMapRows(self.schema, fn, schema), name)
 
-    def union(self, *others: Stream) -> Stream:
-        """The rows of several streams of one schema, in order; of one tuple's results, ours first."""
-        port = self._port
+    def union(self, *others: Stream, order: Literal["serial", "arrival"] = "serial") -> Stream:
+        """The rows of several streams of one schema, in order; of one tuple's results, ours first.
+
+        With ``order="arrival"`` rows leave as they come, and no row waits for an earlier one of another
+        stream.  Each stream's own order is kept.  Answers are those of some interleaving of the streams.
+        """
+        if order not in ("serial", "arrival"):
+            raise PipelineError(f"union: order={order!r}: use 'serial' or 'arrival'.")
+        port = self._into_union(order == "serial")
         for other in others:
             if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
                 raise PipelineError("union: both streams must belong to the same app.")
@@ -135,8 +144,19 @@ class Stream:
                     f"union: the schemas differ: {_columns(self.schema)} here, {_columns(other.schema)} "
                     "there; bring them together with select."
                 )
-            port = (*port, *other._port)
+            port = (*port, *other._into_union(order == "serial"))
         return Stream(self._pipeline, port)
+
+    def _into_union(self, in_order: bool) -> Port:
+        """Our arrows for a union of that order."""
+        port = self._port if self._port[0].in_order == in_order else self._alone()
+        return tuple(replace(arrow, in_order=in_order) for arrow in port)
+
+    def _alone(self) -> Port:
+        """One arrow with our rows: a union of another order gets a box, which costs a call."""
+        if len(self._port) == 1:
+            return self._port
+        return self._box("union", Select(self.schema, [f"`{n}`" for n in self.schema.names]), None)._port
 
     def lookup(
         self,

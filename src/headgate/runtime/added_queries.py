@@ -98,6 +98,6 @@ def _in_order(port: Port) -> list[Box]:
 def _moved(port: Port, made: dict[Box, Box], sources: dict[str, Source]) -> Port:
     """A port whose arrows come from the boxes that were made, and from the sources that run."""
     return tuple(
-        Arrow(made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node.name], arrow.output)
+        replace(arrow, node=made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node.name])
         for arrow in port
     )
