@@ -9,6 +9,7 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sparql import sparql
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
@@ -45,6 +46,14 @@ class App:
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+
+    def sparql(self, text: str, data: str | Path, *, name: str | None = None) -> Stream:
+        """The answers to a SPARQL question over the triples in the folder ``data``, as a stream that ends.
+
+        ``headgate generate sp2bench`` writes such a folder.  There is a text column for each variable; null
+        where it is not bound.  ``name`` begins the names of the request's sources.
+        """
+        return sparql(self, text, data, name or self._pipeline.next_name("sparql"))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
