@@ -9,6 +9,7 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sparql import sparql
 from headgate.api.sql import statements
 from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
@@ -63,6 +64,14 @@ class App:
         Equal parts of several queries are one box.
         """
         return self._session.sql(query)
+
+    def sparql(self, text: str, data: str | Path, *, name: str | None = None) -> Stream:
+        """The answers to a SPARQL question over the triples in the folder ``data``, as a stream that ends.
+
+        ``headgate generate sp2bench`` writes such a folder.  There is a text column for each variable; null
+        where it is not bound.  ``name`` begins the names of the request's sources.
+        """
+        return sparql(self, text, data, name or self._pipeline.next_name("sparql"))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
