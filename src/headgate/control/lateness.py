@@ -1,0 +1,95 @@
+"""How late results are, and why: waiting for their turn, own work, the source, or the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headgate.graph.qos import QoS
+from headgate.runtime.observing import Observation
+
+KEPT = 32
+"""Latencies of a query that a sample holds."""
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+
+
+class Delivered(NamedTuple):
+    """Results that were handed over between two observations."""
+
+    values: Sequence[tuple[float, int]]
+    """Latencies in order, with how many results had them."""
+    rows: int
+    mean: float
+    worth: float | None
+    """Utility of all together; None without a QoS graph."""
+    late: int
+    """Results past the goal: the latency up to which results keep their full utility."""
+
+    @staticmethod
+    def of(values: Sequence[tuple[float, int]], qos: QoS | None) -> Delivered:
+        rows = sum([own for _, own in values])
+        mean = sum([seconds * own for seconds, own in values]) / rows if rows else 0.0
+        kept = values if len(values) <= KEPT else _thinned(values)
+        if qos is None:
+            return Delivered(kept, rows, mean, None, 0)
+        worth = sum([qos.utility(seconds) * own for seconds, own in values])
+        until = goal(qos)
+        return Delivered(kept, rows, mean, worth, sum([own for s, own in values if s > until]))
+
+
+def _thinned(values: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Fewer values for the same rows: each stands for its neighbours before it."""
+    size = -(-len(values) // KEPT)
+    groups = [values[start : start + size] for start in range(0, len(values), size)]
+    return [(group[-1][0], sum([own for _, own in group])) for group in groups]
+
+
+def goal(qos: QoS) -> float:
+    """The latency up to which results keep their full utility."""
+    best = qos.points[0][1]
+    return max(latency for latency, utility in qos.points if utility == best)
+
+
+Why = Callable[[str, Delivered], tuple[float, float, float, float]]
+
+
+def reasons(before: Observation | None, seen: Observation) -> Why:
+    """Splits a query's mean latency into (turn, own work, source, sink).
+
+    Own work is the mean time of a call on the longest way through its boxes; on Spark, of a step without its
+    commit, since all queries of a step share it.  The source's part is the time from arrival to admission.
+    What is left is waiting for a turn.
+    """
+    if before is None:
+        return lambda query, delivered: NOTHING
+    network = seen.network
+    source = {
+        s: max((now.lag - was.lag) / (now.rows - was.rows), 0.0) if now.rows > was.rows else 0.0
+        for s, now, was in zip(network.sources, seen.sources, before.sources, strict=True)
+    }
+    ways: list[float] = []
+    step = commit = 0.0
+    if seen.steps > before.steps:
+        spent = {what: now - before.step_seconds.get(what, 0.0) for what, now in seen.step_seconds.items()}
+        commit = spent.pop("commit", 0.0) / (seen.steps - before.steps)
+        step = sum(spent.values()) / (seen.steps - before.steps)
+    elif seen.engine != "spark":
+        for place, (now, was) in enumerate(zip(seen.boxes, before.boxes, strict=True)):
+            own = (now.busy - was.busy) / (now.calls - was.calls) if now.calls > was.calls else 0.0
+            ways.append(own + max([ways[up] for up in network.upstream[place]], default=0.0))
+
+    def why(query: str, delivered: Delivered) -> tuple[float, float, float, float]:
+        if not delivered.rows:
+            return NOTHING
+        rest = delivered.mean
+        was = before.queries.get(query)
+        sunk = 0.0 if was is None else seen.queries[query].sunk - was.sunk
+        parts = []
+        work = step or max([ways[box] for box in network.queries.get(query, ())], default=0.0)
+        came = max([source[s] for s in network.sources_by_query.get(query, ())], default=0.0)
+        for part in (work, commit or sunk / max(len(delivered.values), 1), came):
+            parts.append(min(part, rest))
+            rest -= parts[-1]
+        return (rest, parts[0], parts[2], parts[1])
+
+    return why
