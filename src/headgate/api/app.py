@@ -69,7 +69,7 @@ class App:
         """Call ``hook(event)`` when a query fails, waits for a silent source, or misses its goal for long.
 
         ``event.kind`` is ``failed``, ``waiting``, ``running``, ``goal missed``, ``goal met`` or ``problem``;
-        an event also has ``query``, ``message`` and ``at``.  A goal is missed while a query's utility over ten
+        an event also has ``query``, ``message``, ``at``.  A goal is missed while the utility over ten
         seconds is below 0.9.  The hook runs on a thread of its own, and one that raises is dropped.
         """
         self._missed_for = parse_duration(missed_for, "missed_for") / 1e6

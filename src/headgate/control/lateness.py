@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from headgate.graph.qos import QoS
 from headgate.runtime.observing import Observation
 
+Seconds = npt.NDArray[np.float64]
 KEPT = 32
 """Latencies of a query that a sample holds."""
 NOTHING = (0.0, 0.0, 0.0, 0.0)
@@ -26,22 +30,35 @@ class Delivered(NamedTuple):
     """Results past the goal: the latency up to which results keep their full utility."""
 
     @staticmethod
-    def of(values: Sequence[tuple[float, int]], qos: QoS | None) -> Delivered:
-        rows = sum([own for _, own in values])
-        mean = sum([seconds * own for seconds, own in values]) / rows if rows else 0.0
-        kept = values if len(values) <= KEPT else _thinned(values)
+    def of(recent: Iterable[tuple[float | Seconds, int]], qos: QoS | None) -> Delivered:
+        """Judge latencies, each of so many results, or of one each."""
+        given = list(recent)
+        if not given:
+            return Delivered((), 0, 0.0, None if qos is None else 0.0, 0)
+        single = [(seconds, rows) for seconds, rows in given if isinstance(seconds, float)]
+        many = [seconds for seconds, _ in given if not isinstance(seconds, float)]
+        latencies = np.concatenate([np.array([seconds for seconds, _ in single]), *many])
+        weights = np.concatenate(
+            [np.array([rows for _, rows in single]), *(np.ones(len(own)) for own in many)]
+        )
+        rows = int(weights.sum())
+        mean = float(latencies @ weights) / max(rows, 1)
+        kept = _kept(latencies, weights)
         if qos is None:
             return Delivered(kept, rows, mean, None, 0)
-        worth = sum([qos.utility(seconds) * own for seconds, own in values])
-        until = goal(qos)
-        return Delivered(kept, rows, mean, worth, sum([own for s, own in values if s > until]))
+        late = int(weights[latencies > goal(qos)].sum())
+        return Delivered(kept, rows, mean, float(qos.utilities(latencies) @ weights), late)
 
 
-def _thinned(values: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Fewer values for the same rows: each stands for its neighbours before it."""
-    size = -(-len(values) // KEPT)
-    groups = [values[start : start + size] for start in range(0, len(values), size)]
-    return [(group[-1][0], sum([own for _, own in group])) for group in groups]
+def _kept(latencies: Seconds, weights: Seconds) -> list[tuple[float, int]]:
+    """In order; of many, each stands for its neighbours before it."""
+    order = np.argsort(latencies)
+    ranks = np.cumsum(weights[order]).astype(np.int64)
+    ends = np.arange(len(order))
+    if len(order) > KEPT:
+        ends = np.unique(np.linspace(0, len(order) - 1, KEPT).round().astype(np.int64))
+    rows = np.diff(ranks[ends], prepend=0)
+    return list(zip(latencies[order[ends]].tolist(), rows.tolist(), strict=True))
 
 
 def goal(qos: QoS) -> float:

@@ -11,14 +11,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from headgate.control.lateness import Delivered, reasons
+from headgate.control.lateness import Delivered, Seconds, reasons
 from headgate.graph.network import Network
 from headgate.runtime.observing import Observation, QuerySeen
 from headgate.runtime.report import Report
@@ -167,7 +164,7 @@ class Watch:
         for name, query in seen.queries.items():
             if query.report.recent is None:
                 query.report.recent = deque(maxlen=20_000)
-            delivered = _taken(query, seen.network.goals.get(name))
+            delivered = Delivered.of(_taken(query.report.recent), seen.network.goals.get(name))
             self._add_totals(name, delivered)
             queries[name] = QuerySample(query, delivered, why(name, delivered))
         sample = Sample(seen, seconds, queries, self.version)
@@ -239,9 +236,16 @@ class Watch:
             self._event("running", name, "runs again", now)
 
     def _tell_goal(self, name: str, now: float) -> None:
-        utility = self.last(name, WINDOW)["utility"]
-        if utility is None:
+        rows = worth = 0.0
+        for sample in reversed(self.samples):
+            if sample.seen.now <= now - WINDOW:
+                break
+            own = sample.queries.get(name)
+            if own is not None and own.delivered.worth is not None:
+                rows, worth = rows + own.delivered.rows, worth + own.delivered.worth
+        if not rows:
             return
+        utility = worth / rows
         if utility >= MISSED:
             self._missing.pop(name, None)
             if name in self._alerted:
@@ -269,26 +273,10 @@ class Watch:
                 LOG.exception("A hook failed and is not called any more.")
 
 
-def _taken(query: QuerySeen, goal: Any) -> Delivered:
-    """What was handed over since the last look."""
-    recent = query.report.recent
-    values: list[tuple[float, int]] = []
-    while recent:
-        seconds, rows = recent.popleft()
-        if isinstance(seconds, float):
-            values.append((seconds, rows))
-        else:
-            values += _few(seconds)
-    values.sort()
-    return Delivered.of(values, goal)
-
-
-def _few(seconds: npt.NDArray[np.float64]) -> list[tuple[float, int]]:
-    """Latencies of single rows; of many, quantiles stand for them."""
-    if len(seconds) <= 8:
-        return [(float(own), 1) for own in seconds]
-    parts = np.array_split(np.sort(seconds), 16)
-    return [(float(part[-1]), len(part)) for part in parts if len(part)]
+def _taken(recent: deque[tuple[float | Seconds, int]]) -> Iterator[tuple[float | Seconds, int]]:
+    """What was handed over since the last look; threads that hand over may add meanwhile."""
+    for _ in range(len(recent)):
+        yield recent.popleft()
 
 
 def summed(parts: Sequence[Delivered]) -> dict[str, Any]:

@@ -66,11 +66,11 @@ class Page:
         self._line, self._guard = line, Guard(host, self.token)
         self._socket = _listen(host, port)
         self.host, self.port = host, self._socket.getsockname()[1]
-        self._clients: list[asyncio.Queue[str]] = []
+        self._clients: list[asyncio.Queue[str | None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         config = uvicorn.Config(
-            self._app(), log_level="warning", lifespan="on", access_log=False, timeout_graceful_shutdown=1
+            self._app(), log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="headgate-page", daemon=True)
@@ -90,13 +90,27 @@ class Page:
     def __exit__(self, *given: object) -> None:
         with contextlib.suppress(ValueError):
             self._line.watch.listeners.remove(self._publish)
-        self._server.should_exit = True
-        self._server.force_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hang_up)
         self._thread.join(5)
         self._socket.close()
 
     def _serve(self) -> None:
-        asyncio.run(self._server.serve([self._socket]))
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._ready.set()
+            await self._server.serve([self._socket])
+
+        asyncio.run(serve())
+
+    def _hang_up(self) -> None:
+        """Let open pages go, and then the server."""
+        for queue in self._clients:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(None)
+        self._server.should_exit = True
 
     def _app(self) -> Starlette:
         routes = [
@@ -109,15 +123,9 @@ class Page:
             Route("/readyz", self._readiness),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        app = Starlette(routes=routes, lifespan=self._lifespan)
+        app = Starlette(routes=routes)
         app.add_middleware(BaseHTTPMiddleware, dispatch=self._judge)
         return app
-
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self._loop = asyncio.get_running_loop()
-        self._ready.set()
-        yield
 
     async def _judge(self, request: Request, go_on: RequestResponseEndpoint) -> Response:
         path = request.url.path
@@ -140,7 +148,7 @@ class Page:
     async def _network(self, request: Request) -> Response:
         watch = self._line.watch
         if not watch.samples:
-            return JSONResponse({"error": "The run has not begun."}, 503)
+            return Response(status_code=204)  # the run has not begun
         seen = watch.samples[-1].seen
         data = network_data(seen.network, watch.version, seen.engine)
         data["commands"] = sorted(COMMANDS & set(self._line.handlers))
@@ -152,7 +160,7 @@ class Page:
         return StreamingResponse(self._follow(), media_type="text/event-stream")
 
     async def _follow(self) -> AsyncIterator[str]:
-        queue: asyncio.Queue[str] = asyncio.Queue(8)
+        queue: asyncio.Queue[str | None] = asyncio.Queue(8)
         self._clients.append(queue)
         try:
             past = await run_in_threadpool(history, self._line.watch)
@@ -160,9 +168,12 @@ class Page:
             yield _event({"samples": past, "events": events})
             while True:
                 try:
-                    yield await asyncio.wait_for(queue.get(), 15)
+                    text = await asyncio.wait_for(queue.get(), 15)
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    text = ": still here\n\n"
+                if text is None:  # the run is over
+                    return
+                yield text
         finally:
             self._clients.remove(queue)
 

@@ -1,5 +1,6 @@
 // A layered layout of a loop-free graph (Sugiyama): layers by longest way, order by barycentres, then places.
-const WIDE = 190, TALL = 34;
+export const APART = 26; // between two nodes of a layer
+const TALL = APART;
 
 export function layout(nodes, arrows) {
   const up = nodes.map(() => []), down = nodes.map(() => []);
@@ -37,5 +38,5 @@ export function layout(nodes, arrows) {
       }
       own.forEach((n) => { y[n] -= shift / own.length; });
     }
-  return { x: layer.map((own) => own * WIDE), y, up, down };
+  return { layer, layers: layers.length, y, up, down };
 }

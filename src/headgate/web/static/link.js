@@ -14,6 +14,7 @@ const headers = () => token.value ? { Authorization: `Bearer ${token.value}` } :
 
 export async function network() {
   const answer = await fetch("/api/network", { headers: headers() });
+  if (answer.status === 204) throw new Error("The run has not begun.");
   if (!answer.ok) throw Object.assign(new Error((await answer.json()).error), { status: answer.status });
   return answer.json();
 }

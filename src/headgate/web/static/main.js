@@ -47,7 +47,7 @@ function head() {
   for (const [input, value] of [[policy, last.policy], [$("workers"), last.workers], [$("period"), last.settings.period === undefined ? "" : seconds(last.settings.period)], [$("batch"), last.settings.batch ?? ""]])
     if (document.activeElement !== input && input.value !== `${value}`) input.value = value;
   for (const name of ["period", "batch"]) $(`${name}-of`).hidden = !(name in last.settings);
-  $("unlock").textContent = token.value ? "🔓 Token" : "🔒 Token";
+  $("unlock").classList.toggle("has", Boolean(token.value));
   const banner = $("banner"), failed = last.q.flatMap((row, n) => ["failed", "waiting"].includes(row[Q.state]) ? [n] : []);
   const text = [...failed.slice(0, 3).map((n) => `Query '${net.queries[n].name}' ${last.q[n][Q.state]}: ${last.x[net.queries[n].name] ?? ""}`), ...last.problems].join("\n");
   banner.hidden = !text;

@@ -60,7 +60,7 @@ export const model = {
     if (!last) return 0;
     let first = last;
     for (let i = this.samples.length - 2; i >= 0; i--) {
-      if (this.samples[i].t < last.t - seconds) break;
+      if (this.samples[i].t < last.t - seconds && first !== last) break;
       first = this.samples[i];
     }
     return last.t > first.t ? Math.max(0, what(last) - what(first)) / (last.t - first.t) : 0;

@@ -1,14 +1,20 @@
 // The network: sources, boxes and queries, with queues before boxes and rates on arrows.
 import { B, Q, color, count, cssVar, level, model, seconds, sharp } from "./model.js";
-import { layout } from "./layout.js";
+import { APART, layout } from "./layout.js";
 import { movable } from "./picture.js";
 
 const canvas = document.getElementById("network");
-const WIDE = 132, TALL = 24;
+const WIDE = 150, TALL = 20;
 let placed = null, view = { scale: 1, x: 0, y: 0, mine: false }, way = new Set();
 
 export function reset() {
   placed = layout(model.network.nodes, model.network.arrows);
+  const { y, layer, layers } = placed, tall = Math.max(...y) - Math.min(...y) + 2 * APART;
+  canvas.style.height = `${Math.round(Math.max(220, Math.min(tall * 0.8 + 20, innerWidth < 720 ? 380 : 760)))}px`;
+  // Layers as far apart as the picture is wide, if it is shown as a whole.
+  const scale = Math.min(1.15, canvas.clientHeight / tall), wide = canvas.clientWidth / scale - WIDE - 100;
+  const step = Math.max(WIDE + 50, Math.min(WIDE + 190, wide / Math.max(1, layers - 1)));
+  placed.x = layer.map((own) => own * step);
   view.mine = false;
   follow();
 }
@@ -30,7 +36,7 @@ export function follow() {
 function fit() {
   const { x, y } = placed, left = Math.min(...x) - 20, right = Math.max(...x) + WIDE + 70, top = Math.min(...y) - 30, bottom = Math.max(...y) + 30;
   const width = canvas.clientWidth, height = canvas.clientHeight;
-  view.scale = Math.min(1.15, width / (right - left), Math.max(height / (bottom - top), 0.28));
+  view.scale = Math.min(1.15, width / (right - left), Math.max(height / (bottom - top), 0.2));
   view.x = (width - (right + left) * view.scale) / 2;
   view.y = (height - (bottom + top) * view.scale) / 2;
 }
@@ -50,7 +56,7 @@ export function draw() {
   if (!model.last || !placed || placed.x.length !== model.network.nodes.length) return;
   if (!view.mine) fit();
   const [pen, width, height] = sharp(canvas), { nodes, arrows } = model.network, { x, y } = placed;
-  const all = nodes.map((_, node) => figures(node)), far = view.scale < 0.45;
+  const all = nodes.map((_, node) => figures(node)), far = view.scale < 0.4;
   const paint = Object.fromEntries(["card", "edge", "line", "text", "quiet", "accent", "box", "warn", "bad", "good", "turn", "work"].map((name) => [name, cssVar(`--${name}`)]));
   pen.translate(view.x, view.y);
   pen.scale(view.scale, view.scale);
@@ -69,7 +75,7 @@ export function draw() {
       pen.stroke();
       pen.globalAlpha = 1;
     }
-  pen.font = "11px system-ui";
+  pen.font = "13px system-ui";
   nodes.forEach((node, number) => {
     if (!seen(number)) return;
     const own = all[number], top = y[number] - TALL / 2, on = way.has(number);
@@ -97,10 +103,10 @@ export function draw() {
     }
     if (far) return;
     pen.fillStyle = paint.text;
-    const text = node.name.length > 17 ? `${node.name.slice(0, 16)}…` : node.name;
+    const text = node.name.length > 18 ? `${node.name.slice(0, 17)}…` : node.name;
     pen.fillText(text, x[number] + (node.kind === "query" ? 22 : 8), y[number] + 4);
-    if (own.out > 0.5 && view.scale > 0.6) { pen.fillStyle = paint.quiet; pen.fillText(`${count(Math.round(own.out))}/s`, x[number] + WIDE + 4, y[number] - 3); }
-    if (node.kind === "query" && view.scale > 0.6 && own.in > 0.5) { pen.fillStyle = paint.quiet; pen.fillText(`${count(Math.round(own.in))}/s`, x[number] + WIDE + 4, y[number] + 4); }
+    if (own.out > 0.5 && view.scale > 0.45) { pen.fillStyle = paint.quiet; pen.fillText(`${count(Math.round(own.out))}/s`, x[number] + WIDE + 4, y[number] - 3); }
+    if (node.kind === "query" && view.scale > 0.45 && own.in > 0.5) { pen.fillStyle = paint.quiet; pen.fillText(`${count(Math.round(own.in))}/s`, x[number] + WIDE + 4, y[number] + 4); }
   });
 }
 

@@ -21,7 +21,7 @@ function made(query) {
   cells[0].firstChild.style.background = color(query);
   cells[0].lastChild.textContent = model.network.queries[query].name;
   cells[0].title = model.network.queries[query].name;
-  for (const [place, width] of [[1, 150], [5, 116], [6, 64]]) {
+  for (const [place, width] of [[1, 112], [5, 92], [6, 56]]) {
     cells[place].firstChild.style.width = `${width}px`;
     cells[place].firstChild.style.height = "18px";
   }
@@ -116,6 +116,7 @@ function bar(canvas, recent, goal, paints) {
   pen.fill();
 }
 
+// Utility over the last two minutes.
 function spark(canvas, query, paints) {
   const [pen, width, height] = sharp(canvas), end = model.last.t, span = 120;
   for (const sample of model.samples) {
