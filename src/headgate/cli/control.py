@@ -42,11 +42,13 @@ def status(
     app: AppName = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON instead of a table.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 1 if a query has failed or waits for a silent source.")
+    ] = False,
 ) -> None:
     """Show a running application's queries: what they did, how late they are, and what failed.
 
-    The last minute comes first, then everything since the start. The exit code is 1 if a query has failed or
-    waits for a source that does not answer.
+    The last minute comes first, then everything since the start.
 
     Example: `headgate status --app shop --watch`
     """
@@ -64,7 +66,7 @@ def status(
             say("The run is over.")
             return
     _show_status(answer, as_json)
-    if any(one["state"] in ("failed", "waiting") for one in answer["queries"]):
+    if check and any(one["state"] in ("failed", "waiting") for one in answer["queries"]):
         raise typer.Exit(1)
 
 
@@ -104,10 +106,10 @@ def _status_table(answer: dict[str, Any]) -> Table:
     table = Table(title=shown(title), title_justify="left")
     table.add_column("query", overflow="fold")
     table.add_column("state", no_wrap=True)
-    minute = ("min: results", "p50", "p99", "utility", "past goal")
-    started = ("all: tuples in", "results", "p50", "p99", "QoS", "utility", "late", "shed")
-    for name in (*minute, "backlog", *started, "restarts"):
+    minute = [f"{name}\nlast min" for name in ("results", "p50", "p99", "utility", "past goal")]
+    for name in (*minute, "backlog", "tuples in", "results", "p50", "p99", "QoS", "utility", "late", "shed"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("restarts", justify="right", no_wrap=True)
     for one in answer["queries"]:
         color = _COLORS.get(one["state"], "default")
         last = one.get("minute") or {}

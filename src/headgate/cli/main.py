@@ -293,8 +293,11 @@ def topology(
 
 @cli.command()
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
+    seconds: Annotated[float, typer.Option(help="How long.")] = 60.0,
     rate: Annotated[float, typer.Option(help="Rows a second.")] = 2_000.0,
+    rush: Annotated[
+        float, typer.Option(min=1, help="In the middle half, so many times as many rows; 1: no rush.")
+    ] = 20.0,
     compare: Annotated[
         bool, typer.Option("--compare", help="Then the small queries as plain Structured Streaming.")
     ] = False,
@@ -302,14 +305,21 @@ def demo(
         bool, typer.Option("--kafka", help="Let the rows come through a real Kafka broker.")
     ] = False,
     engine: Annotated[str, typer.Option(help="Where it runs: spark or threads.")] = "spark",
-    policy: PolicyName = policies.DEFAULT,
+    policy: PolicyName = shop_demo.POLICY,
     workers: WorkerCount = None,
+    page: Annotated[bool, typer.Option(help="Serve the page on which it is seen.")] = True,
+    page_at: Annotated[str | None, typer.Option(help="Where: a port, or host:port.")] = None,
 ) -> None:
     """Run a live shop: five TPCx-BB queries and forty small ones over one stream, tight and loose.
 
+    Open the page that it names: a rush comes, and tight queries stay in their goals while loose ones wait;
+    then a policy that knows no goals takes over for a while.
+
     Example: `headgate demo --seconds 30 --compare`
     """
-    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers)
+    without_rush = 1.0 if kafka or compare else rush
+    where = _page(page, page_at)
+    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers, rush=without_rush, page=where)
 
 
 @cli.command()
