@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from headgate.control.socket import Handler
+from headgate.control.watching import Watch
 from headgate.errors import PipelineError
 from headgate.graph.network import Output
 from headgate.runtime.change import Change
+from headgate.runtime.observing import Observation
 from headgate.runtime.report import Report
 
 
@@ -39,6 +42,10 @@ class Runner(Protocol):
         """What has happened so far."""
         ...
 
+    def observe(self, calls_seen: int) -> Observation:
+        """What can be seen at this moment, with the box calls after so many."""
+        ...
+
     def halt(self) -> None:
         """Stop as if by hand."""
 
@@ -60,6 +67,9 @@ class Line:
         self.planned = sorted(planned, key=lambda change: change.at)
         self._outputs = {output.name: output for output in outputs}
         """The queries that are planned to be added."""
+        self.handlers: Mapping[str, Handler] = {}
+        """The commands that the run answers, by name."""
+        self.watch = Watch(lambda: self._runner)
         self._runner: Runner | None = None
         self._began = threading.Event()
 

@@ -196,6 +196,11 @@ class Network:
         return {o.name: frozenset(self._reaching(o.port)) for o in self.outputs}
 
     @cached_property
+    def sources_by_query(self) -> dict[str, set[Source]]:
+        """For every query, the sources whose tuples can reach it."""
+        return {o.name: sources_before(o.port) for o in self.outputs}
+
+    @cached_property
     def goals(self) -> dict[str, QoS]:
         """The QoS graphs of the queries that have one."""
         return {output.name: output.qos for output in self.outputs if output.qos is not None}

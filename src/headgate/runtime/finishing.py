@@ -55,6 +55,7 @@ class Finishing:
         outputs: Outputs = {}
         with driver.apart():
             for source, packet in packets:
+                self._admission.entries[source].lag += _waited(packet, now)
                 if "arrivals" in live.needs and len(packet):
                     newest = packet.order.arrivals
                     newest = newest if isinstance(newest, float) else float(newest.max())
@@ -248,3 +249,12 @@ class Finishing:
             for b in self._live.boxes
         )
         return not busy and not any(o.inbox.rows for o in queries if not o.failed)
+
+
+def _waited(packet: Packet, now: float) -> float:
+    """Seconds from arrival to admission, of all rows of a packet together; about, where rows differ."""
+    arrivals = packet.order.arrivals
+    if not len(packet):
+        return 0.0
+    middle = arrivals if isinstance(arrivals, float) else (arrivals[0] + arrivals[-1]) / 2
+    return max(now - float(middle), 0.0) * len(packet)

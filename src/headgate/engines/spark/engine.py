@@ -38,6 +38,7 @@ from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs, warm_up
+from headgate.engines.spark.observing import observe
 from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import Claim, wrapped
 from headgate.engines.spark.sources import OffsetSource
@@ -49,6 +50,7 @@ from headgate.graph.network import Network, Output
 from headgate.runtime.added_queries import other_queries
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
+from headgate.runtime.observing import Observation
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
 from headgate.scheduling.interface import Policy
@@ -380,8 +382,11 @@ class _Run(RealtimeRun):
         return self.successor is not None and self.crash is None
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
-        change.check(change.chosen or self.core.driver.policy)
+        change.check(change.chosen or self.core.driver.policy, [node.name for node in self.nodes.outlets])
         self._change_queries(change, outputs)
+        if change.qos:
+            reports = {n.name: own for n in self.nodes.outlets if (own := self.core.live[n.place].report)}
+            change.set_goals(self.network, reports, self.core.catalog)
         self.tell(Asked(change, outputs))
 
     def _change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
@@ -482,6 +487,18 @@ class _Run(RealtimeRun):
             self.alarm.notify_all()
 
     def report(self, seconds: float) -> Report:
+        report = self.core.report(seconds, *self._came())
+        waits = self._waits()
+        for output in self.network.outputs:
+            report.queries[output.name].waits_for = waits.get(output.name)
+        return report
+
+    def observe(self, calls_seen: int) -> Observation:
+        with self.lock:
+            return observe(self.core, self.sources, *self._came(), self._waits(), self.now(), calls_seen)
+
+    def _came(self) -> tuple[list[int], dict[str, dict[str, int]]]:
+        """Rows of each source in this run; and in all, of queries that joined it."""
         rows = [own.rows for own in self.position.offsets.sources]
         came = [now - before for now, before in zip(rows, self._rows_before, strict=True)]
         ever = {source.name: now for source, now in zip(self.network.sources, rows, strict=True)}
@@ -489,14 +506,16 @@ class _Run(RealtimeRun):
             query: {name: now - missed.get(name, 0) for name, now in ever.items()}
             for query, missed in self.missed.items()
         }
-        report = self.core.report(seconds, came, joined)
+        return came, joined
+
+    def _waits(self) -> dict[str, str]:
+        """By query that waits for a source which does not answer: that source, and since when."""
         silent = {s.source: found for s in self.sources if not s.ended and (found := s.silent) is not None}
-        for output in self.network.outputs:
-            waits = [s for s in self.network.sources_of(output.port) if s in silent]
-            report.queries[output.name].waits_for = (
-                _waits_for(waits[0].name, *silent[waits[0]]) if waits else None
-            )
-        return report
+        waits = {}
+        for query, sources in self.network.sources_by_query.items() if silent else ():
+            for source in sources & silent.keys():
+                waits[query] = _waits_for(source.name, *silent[source])
+        return waits
 
     def _close(self) -> None:
         with self.lock:
@@ -645,6 +664,7 @@ class _Run(RealtimeRun):
                 for place, extents in enumerate(found):
                     source, own = self.sources[place], offsets.sources[place]
                     for extent in extents:
+                        source.lag += max(now - (extent.arrival or now), 0.0) * extent.rows
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
                     if extents:
