@@ -10,13 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from headgate.errors import PipelineError
 from headgate.graph.durations import parse_duration
+from headgate.graph.network import Network
 from headgate.runtime.limits import check_batch, check_period, check_workers
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """An application: ``hg.App``."""
+
+    @property
+    def network(self) -> Network: ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Change:
     ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
     (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
     there is one.  ``add`` and ``remove`` name queries; a query to add belongs to the application, and does
-    not run yet.
+    not run yet.  ``request``: an application that joins with its own sources, and ends with them.
     """
 
     at: float = 0.0
@@ -36,11 +46,16 @@ class Change:
     workers: int | None = None
     add: str | Sequence[str] = ()
     remove: str | Sequence[str] = ()
+    request: HasNetwork | None = None
 
     def __post_init__(self) -> None:
         for what in ("add", "remove"):
             given = getattr(self, what)
             object.__setattr__(self, what, (given,) if isinstance(given, str) else tuple(given))
+        if self.request is not None and not isinstance(self.request, HasNetwork):
+            raise PipelineError(
+                f"request={self.request!r}: give an application, hg.App(…), with its queries."
+            )
         if self.policy is not None:
             object.__setattr__(self, "policy", policies.get(self.policy))
         if self.period is not None:

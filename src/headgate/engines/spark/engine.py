@@ -10,9 +10,9 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,6 +37,7 @@ from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs, warm_up
+from headgate.engines.spark.requests import Requests
 from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import Claim, wrapped
 from headgate.engines.spark.sources import OffsetSource
@@ -44,12 +45,13 @@ from headgate.engines.spark.stimuli import QueryRestarted, QueryStopped
 from headgate.engines.spark.task import pipeline_name
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
-from headgate.graph.network import Network, Output
-from headgate.runtime.added_queries import other_queries
+from headgate.graph.network import Network, Output, Request
+from headgate.runtime.added_queries import check_new, other_queries
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
+from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
 FORMAT = 2
@@ -160,6 +162,19 @@ def _finished(run: _Run, line: Line | None) -> Report:
             run = run.successor()
 
 
+@contextmanager
+def _own_ground(ground: _Ground) -> Iterator[_Ground]:
+    """What a request's run stands on: the same session, and folders that are gone when it has ended."""
+    place = storage(tempfile.mkdtemp(prefix="headgate-"), durable=False)
+    place.prepare()
+    local = tempfile.TemporaryDirectory(prefix="headgate-") if ground.exchange else nullcontext("")
+    try:
+        with local as exchange:
+            yield replace(ground, storage=place, exchange=exchange)
+    finally:
+        place.remove_all()
+
+
 @dataclass(frozen=True)
 class _Ground:
     """What the runs of one call stand on."""
@@ -192,8 +207,11 @@ class _Run(RealtimeRun):
         progress: Progress | None,
         seed: int,
         before: _Run | None = None,
+        *,
+        beside: bool = False,
     ) -> None:
-        super().__init__(threading.RLock(), limit, progress)
+        """``before``: the run that this one goes on from.  ``beside``: it is a request's."""
+        super().__init__(threading.RLock() if before is None else before.lock, limit, progress)
         session, place, cores = ground.session, ground.storage, ground.cores
         self.engine, self.storage, self._session = engine, place, session
         self.retries = engine.retries
@@ -205,7 +223,16 @@ class _Run(RealtimeRun):
             given = (ground, asked, until, limit, progress, seed)
             return _Run(engine, network, policy, *given, before=self)
 
-        self._succeed = succeed
+        @contextmanager
+        def request(network: Network) -> Iterator[_Run]:
+            with _own_ground(ground) as own:
+                given = (own, self.core.driver.requested, "drained", None, None, seed)
+                yield _Run(engine, network, _copied(self._fresh), *given, beside=True)
+
+        self._succeed, self._request, self._beside = succeed, request, beside
+        self._fresh: Policy = _copied(policy) if before is None else before._fresh
+        """The policy in force as it was before it began: each request gets a copy."""
+        self.requests: Requests = Requests(self.lock) if before is None else before.requests
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -243,7 +270,7 @@ class _Run(RealtimeRun):
         if not offsets.ended:
             # Where a source had failed, the others' queries may have passed the end, and its serial.
             cursors = [own.cursor for own in self.position.nodes.values()]
-            offsets.next_serial = max(offsets.next_serial, *cursors)
+            offsets.next_serial = max([offsets.next_serial, *cursors])
         self.opened = False
         self.open_sinks: set[str] = set()
         """Queries whose sinks have been opened."""
@@ -307,6 +334,8 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
+        self.core.requests = self.requests
+        self.requests.notify = self.check_over
         self.core.chosen = _chosen(engine, cores, workers, self.buckets, bool(ground.exchange))
 
     def _ship(self) -> str:
@@ -325,7 +354,8 @@ class _Run(RealtimeRun):
 
     def run(self, line: Line | None) -> Report:
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
-        gc.freeze()  # what is there stays: the collector need not look through it between steps
+        if not self._beside:
+            gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
             with self.lock:
                 self.obey(self.core.start())
@@ -334,7 +364,8 @@ class _Run(RealtimeRun):
                 self.workers.repeat(self.intents)
                 feeder.start()
                 self.workers.start()
-                with self.on(line), self.control(self.network.name, handlers(self)):
+                commands = nullcontext() if self._beside else self.control(self.network.name, handlers(self))
+                with self.on(line), commands:
                     self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
@@ -342,10 +373,13 @@ class _Run(RealtimeRun):
             self.crash = self.crash or error
         finally:
             self.stop()
+            if self.successor is None:
+                self.requests.stop()
             self.workers.join()
             if feeder.ident is not None:
                 feeder.join()
-            gc.unfreeze()
+            if not self._beside:
+                gc.unfreeze()
             seconds = self.now()
             self.guard(self._close)
         if self.crash is not None:
@@ -363,8 +397,17 @@ class _Run(RealtimeRun):
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
         change.check(change.chosen or self.core.driver.policy)
+        if outputs and outputs[0].request is not None:
+            check_new(self.network, outputs)
+            self.requests.begin(outputs, self._request)
+            return
         self._change_queries(change, outputs)
+        if change.chosen is not None:
+            self._fresh = _copied(change.chosen)
         self.tell(Asked(change, outputs))
+
+    def cancel(self, request: Request) -> None:
+        self.requests.cancel(request)
 
     def _change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held: let the run come to its end, and another go on from its last commit.
@@ -472,6 +515,7 @@ class _Run(RealtimeRun):
             for query, missed in self.missed.items()
         }
         report = self.core.report(seconds, came, joined)
+        report.requests = dict(self.requests.ended)
         silent = {s.source: found for s in self.sources if not s.ended and (found := s.silent) is not None}
         for output in self.network.outputs:
             waits = [s for s in self.network.sources_of(output.port) if s in silent]
@@ -681,6 +725,14 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _copied(policy: Policy) -> Policy:
+    """A policy that has not begun, once more; one that cannot be copied is replaced by the default."""
+    try:
+        return copy.deepcopy(policy)
+    except Exception:
+        return policies.get(policies.DEFAULT)
 
 
 def _chosen(engine: Spark, cores: int, workers: int, buckets: int, local: bool) -> str:
