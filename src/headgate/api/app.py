@@ -178,7 +178,8 @@ class App:
         page: bool | int | str,
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
-        if not [output for output in self._pipeline.outputs if output.name not in later]:
+        waits = until is None or line.requests  # it may be there for requests
+        if not waits and not [output for output in self._pipeline.outputs if output.name not in later]:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from headgate.control.socket import Handler
 from headgate.control.watching import Watch
 from headgate.errors import PipelineError
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
+from headgate.runtime.added_queries import joining
 from headgate.runtime.change import Change
 from headgate.runtime.observing import Observation
 from headgate.runtime.report import Report
@@ -37,6 +38,9 @@ class Runner(Protocol):
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
+
+    def cancel(self, request: Request) -> None:
+        """End a request now."""
 
     def snapshot(self) -> Report:
         """What has happened so far."""
@@ -75,7 +79,14 @@ class Line:
 
     def outputs(self, change: Change) -> list[Output]:
         """The outputs that a planned change adds."""
+        if change.request is not None:
+            return joining(change.request.network)
         return [self._outputs[name] for name in change.add]
+
+    @property
+    def requests(self) -> int:
+        """How many requests are planned."""
+        return sum([change.request is not None for change in self.planned])
 
     def attach(self, runner: Runner) -> None:
         self._runner = runner
