@@ -26,13 +26,17 @@ _HOT = 100
 _HOT_AUCTIONS, _HOT_SELLERS, _HOT_BIDDERS = 2, 4, 4
 """All but one of so many choices are hot."""
 _IN_FLIGHT, _ACTIVE, _LEAD = 100, 1000, 10
-_FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
-_LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
-_CITIES = (
-    "Phoenix,Los Angeles,San Francisco,Boise,Portland,Bend,Redmond,Seattle,Kent,Cheyenne".split(",")
-)
-_STATES = "AZ CA ID OR WA WY".split()
-_CHANNELS = "Google Facebook Baidu Apple".split()
+_FIRST_NAMES = [
+    *("Peter", "Paul", "Luke", "John", "Saul", "Vicky"),
+    *("Kate", "Julie", "Sarah", "Deiter", "Walter"),
+]
+_LAST_NAMES = ["Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"]
+_CITIES = [
+    *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland"),
+    *("Bend", "Redmond", "Seattle", "Kent", "Cheyenne"),
+]
+_STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
+_CHANNELS = ["Google", "Facebook", "Baidu", "Apple"]
 _TIME = pa.timestamp("us", tz="UTC")
 _POOL = 1000
 Ints = npt.NDArray[np.int64]
@@ -44,7 +48,9 @@ def tables(events: int, seed: int = 0, rate: float = 10_000) -> dict[str, pa.Tab
     numbers = np.arange(events, dtype=np.int64)
     times = _START + (numbers * (1_000_000 / rate)).astype(np.int64)
     kind = numbers % 50
-    persons, auctions, bids = (np.flatnonzero(mask) for mask in (kind == 0, (kind > 0) & (kind < 4), kind > 3))
+    persons, auctions, bids = (
+        np.flatnonzero(mask) for mask in (kind == 0, (kind > 0) & (kind < 4), kind > 3)
+    )
     side = np.arange(SIDE_KEYS, dtype=np.int64)
     return {
         "person": _persons(random, persons, times),
@@ -97,7 +103,9 @@ def _persons(random: np.random.Generator, events: Ints, times: Ints) -> pa.Table
             "id": _last_person(events) + _FIRST,
             "name": names.take(pa.array(first * len(_LAST_NAMES) + last)),
             "emailAddress": _words(random, count, lambda r: f"{_letters(r, 7)}@{_letters(r, 5)}.com"),
-            "creditCard": _words(random, count, lambda r: " ".join(f"{r.integers(10_000):04}" for _ in "1234")),
+            "creditCard": _words(
+                random, count, lambda r: " ".join(f"{r.integers(10_000):04}" for _ in "1234")
+            ),
             "city": pa.array(_CITIES).take(pa.array(random.integers(0, len(_CITIES), count))),
             "state": pa.array(_STATES).take(pa.array(random.integers(0, len(_STATES), count))),
             "dateTime": pa.array(times[events], _TIME),

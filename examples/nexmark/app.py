@@ -26,7 +26,10 @@ def text(query: str) -> str:
 
 def build() -> hg.App:
     """The application over files."""
-    data, out = Path(os.environ.get("NEXMARK_DATA", "data/nexmark")), os.environ.get("NEXMARK_OUT", "out/nexmark")
+    data, out = (
+        Path(os.environ.get("NEXMARK_DATA", "data/nexmark")),
+        os.environ.get("NEXMARK_OUT", "out/nexmark"),
+    )
     app = hg.App("nexmark")
     for table in ("person", "auction", "bid", "side_input"):
         app.source(table, hg.from_files(data / table))
