@@ -108,7 +108,7 @@ def test_mistakes_are_named(build: Callable[[Stream], Stream], words: list[str])
 
 def test_keys_that_have_expired_leave_memory() -> None:
     rows = [{"k": n, "s": "a", "ts": n, "x": 1, "f": 0.0} for n in range(5000)]
-    operator = DropDuplicates(SCHEMA, ["k"], timedelta(microseconds=10).total_seconds(), "ts")
+    operator = DropDuplicates(SCHEMA, ["k"], timedelta(microseconds=10), "ts")
     state = operator.open()
     for packet in packets_of(rows, list(range(0, 5001, 500))):
         assert len(operator.process([packet], state)[0]) == 500

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headgate.errors import PipelineError
 from headgate.graph.aggregates.scans import stable_order
 from headgate.graph.columns import Ints, Mask, key_columns
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.operators._user import refuse_far_times
 from headgate.graph.operators.running import Remembering, RunningState
 from headgate.graph.packet import Packet
@@ -27,7 +27,7 @@ class DropDuplicates(Remembering):
         self,
         schema: pa.Schema,
         columns: Sequence[str],
-        within: str | float | None = None,
+        within: Duration | None = None,
         on: str | None = None,
     ) -> None:
         what = "drop_duplicates"

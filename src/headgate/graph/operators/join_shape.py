@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import PipelineError, TypeMismatch, nearest
 from headgate.graph.columns import Ints, check_key
-from headgate.graph.durations import parse_duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.operators.interval import Run
@@ -34,10 +35,10 @@ class JoinShape(Operator):
         right_schema: pa.Schema,
         left_keys: Sequence[str],
         right_keys: Sequence[str],
-        within: str | float | tuple[str | float, str | float] | None,
+        within: Duration | tuple[Duration, Duration] | None,
         on: str | Sequence[str] | None,
         how: str = "inner",
-        lateness: str | float = 0,
+        lateness: Duration = 0,
     ) -> None:
         schemas = (left_schema, right_schema)
         if how not in HOW:
@@ -169,7 +170,7 @@ class JoinShape(Operator):
         return np.zeros(len(batch), np.int64) if name is None else event_times(batch.column(name))
 
 
-def _interval(within: str | float | tuple[str | float, str | float] | None) -> tuple[int, int]:
+def _interval(within: Duration | tuple[Duration, Duration] | None) -> tuple[int, int]:
     """How much later than the left row the right one of a pair may be: at least, and at most."""
     if within is None:
         return -_FAR, _FAR
@@ -187,10 +188,12 @@ def _interval(within: str | float | tuple[str | float, str | float] | None) -> t
     return low, high
 
 
-def _signed(bound: str | float) -> int:
+def _signed(bound: Duration) -> int:
     what = "join: within"
     if isinstance(bound, str) and bound.strip().startswith("-"):
         return -min(parse_duration(bound.strip()[1:], what), _FAR)
+    if isinstance(bound, timedelta) and bound < timedelta(0):
+        return -min(parse_duration(-bound, what), _FAR)
     if isinstance(bound, (int, float)) and bound < 0:
         return -min(parse_duration(-bound, what), _FAR)
     return min(parse_duration(bound, what), _FAR)

@@ -12,7 +12,7 @@ from headgate.graph.aggregates import evaluate
 from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
 from headgate.graph.columns import Ints, Mask, key_columns, refuse_duplicates
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
@@ -202,7 +202,7 @@ class Running(Remembering):
         schema: pa.Schema,
         keys: Sequence[str],
         aggregates: Sequence[str],
-        expire: str | float | None = None,
+        expire: Duration | None = None,
         on: str | None = None,
     ) -> None:
         named = key_columns(schema, keys, "running: key")

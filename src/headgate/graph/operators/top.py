@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.columns import Ints, from_places, key_columns, lexical_order, sort_keys, taken
-from headgate.graph.durations import parse_duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.snapshots import is_whole, marked, marks, tracked, whole
@@ -124,9 +124,9 @@ class Top(Operator):
         schema: pa.Schema,
         n: int,
         by: str,
-        every: str | float | None,
+        every: Duration | None,
         on: str | None,
-        lateness: str | float = 0,
+        lateness: Duration = 0,
         keys: Sequence[str] = (),
     ) -> None:
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
