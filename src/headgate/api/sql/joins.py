@@ -13,6 +13,7 @@ from headgate.api.sql.relation import Column, Relation, alias_of, is_bound, phys
 from headgate.api.sql.sharing import Boxes
 from headgate.api.streams import KeyedStream, Stream
 from headgate.errors import ExpressionError, TypeMismatch
+from headgate.graph.durations import spell_duration
 from headgate.graph.network import sources_before
 from headgate.sql import types as t
 from headgate.sql.intervals import DAY, constant_interval
@@ -179,6 +180,8 @@ def join(
         # A stream's join says how much later the right row is.
         options["within"] = (-plan.high / 1e6, -plan.low / 1e6)
         options["on"] = (left.time, right.time)
+        late = max(sides.left.lateness or 0, sides.right.lateness or 0)
+        options |= {"lateness": spell_duration(late)} if late else {}
     keyed = [KeyedStream(side.stream(boxes), side.keys) for side in (left, right)]
     stream = boxes.join(*keyed, **options)
     # The right side's keys do not leave a join, since the left side's are equal to them.

@@ -137,9 +137,8 @@ class Relation:
         column, fields = found
         if column.rank is not None:
             raise ExpressionError(
-                f"'{column.name}' is a ROW_NUMBER() that changes with every row that comes, so it has no "
-                f"value. Bound it in the WHERE around it, as in WHERE {column.name} <= 10, and do not select "
-                "it: name the other columns instead of *."
+                f"'{column.name}' is a ROW_NUMBER(): a bound of it is known, as in WHERE {column.name} <= 10 "
+                "around it, but no value. Do not select it: name the other columns instead of *."
             )
         if column.end is None:
             tree: exp.Expr = physical(column.physical)

@@ -17,6 +17,7 @@ from headgate.api.sql.tables import GENERATORS, REFUSED, Tables, Views
 from headgate.api.streams import Stream
 from headgate.errors import ExpressionError
 from headgate.graph.durations import spell_duration
+from headgate.graph.network import sources_before
 from headgate.sql import types as t
 from headgate.sql.aggregates import spell_call
 from headgate.sql.parse import write
@@ -192,8 +193,6 @@ class Planner:
         return replace(relation, stream=stream, columns=tuple(columns))
 
     def _distinct(self, relation: Relation) -> Relation:
-        if relation.groups is not None:
-            return relation
         columns = [name for column in relation.columns for name in column.physicals]
         return relation.over(self._boxes.distinct(relation.stream, columns))
 
@@ -205,30 +204,32 @@ class Planner:
         if order is None and limit is None:
             return relation
         text = " ".join(write(clause).strip() for clause in (order, limit) if clause is not None)
-        if limit is None:
-            raise ExpressionError(
-                f"{text!r}: a stream has no end at which it could be sorted. ORDER BY … LIMIT n gives the "
-                "best n rows of every window, in a query with GROUP BY window(…)."
-            )
-        if not (isinstance(limit.expression, exp.Literal) and str(limit.expression.this).isdigit()):
-            raise ExpressionError(f"{text!r}: LIMIT takes a number of rows.")
-        n = int(limit.expression.this)
+        n = None
+        if limit is not None:
+            if not (isinstance(limit.expression, exp.Literal) and str(limit.expression.this).isdigit()):
+                raise ExpressionError(f"{text!r}: LIMIT takes a number of rows.")
+            n = int(limit.expression.this)
         if order is None:
-            number = relation.fresh("_row")
-            stream = self._boxes.running(relation.stream, (), [f"count(*) AS {number}"])
-            return relation.over(self._boxes.filter(stream, f"{number} <= {n}"))
+            assert n is not None
+            return relation.over(self._boxes.limit(relation.stream, n))
+        by = ", ".join(self._ordering(ordered, items, binding) for ordered in order.expressions)
         on = next((c for c in relation.columns if c.period is not None), None)
-        if on is None or relation.lateness != 0:
-            raise ExpressionError(
-                f"{text!r}: the best rows of a stream are known only at its end. With GROUP BY window(ts, '1 "
-                "minute') they are those of every window; per key there is ROW_NUMBER() OVER (PARTITION BY … "
-                "ORDER BY …) <= n."
+        if n is not None and on is not None and relation.lateness == 0:
+            every = spell_duration(on.period or 1)
+            best = self._boxes.top(relation.stream, (), n, by, every=every, on=on.end or on.physical)
+            return relation.over(best)
+        endless = [s.name for s in sources_before(relation.stream._port) if not s.origin.finite]
+        if endless or relation.groups is not None:
+            reason = (
+                f"source '{endless[0]}' has no end at which it could be sorted"
+                if endless
+                else "results of a GROUP BY without a window change with every row"
             )
-        keys = [self._ordering(ordered, items, binding) for ordered in order.expressions]
-        every = spell_duration(on.period or 1)
-        return relation.over(
-            self._boxes.top(relation.stream, n, ", ".join(keys), every, on.end or on.physical)
-        )
+            raise ExpressionError(
+                f"{text!r}: {reason}. ORDER BY … LIMIT n gives the best n rows of every window in a query "
+                "with GROUP BY window(…); per key there is ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n."
+            )
+        return relation.over(self._boxes.sort(relation.stream, by, n))
 
     def _ordering(self, ordered: exp.Ordered, items: Sequence[Item], binding: Binding) -> str:
         key = ordered.this

@@ -50,9 +50,16 @@ class Boxes:
     def distinct(self, stream: Stream, columns: Sequence[str]) -> Stream:
         return self._once(("distinct", stream._port, *columns), lambda: stream.drop_duplicates(*columns))
 
-    def top(self, stream: Stream, n: int, by: str, every: str, on: str) -> Stream:
-        key = ("top", stream._port, n, by, every, on)
-        return self._once(key, lambda: stream.top(n, by=by, every=every, on=on))
+    def top(self, stream: Stream, keys: Sequence[str], n: int, by: str, **options: Any) -> Stream:
+        key = ("top", stream._port, tuple(keys), n, by, *sorted(options.items()))
+        keyed = KeyedStream(stream, keys) if keys else stream
+        return self._once(key, lambda: keyed.top(n, by=by, **options))
+
+    def limit(self, stream: Stream, n: int) -> Stream:
+        return self._once(("limit", stream._port, n), lambda: stream.limit(n))
+
+    def sort(self, stream: Stream, by: str, limit: int | None) -> Stream:
+        return self._once(("sort", stream._port, by, limit), lambda: stream.sort(by, limit=limit))
 
     def join(self, left: KeyedStream, right: KeyedStream, **options: Any) -> Stream:
         sides = [(side._stream._port, side._keys) for side in (left, right)]

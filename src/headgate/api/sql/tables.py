@@ -226,14 +226,26 @@ class Tables:
         return relation.over(self.boxes.filter(relation.stream, relation.text(whole)))
 
     def _best(self, relation: Relation, column: Column, n: int) -> Relation:
-        rank = column.rank
+        rank, stream = column.rank, relation.stream
         assert rank is not None
-        if rank.on is None or rank.keys:
-            raise ExpressionError(f"'{column.name}': ROW_NUMBER() per key is not supported so far.")
-        on, period = rank.on
-        stream = self.boxes.top(relation.stream, n, rank.order, spell_duration(period), on)
-        left = tuple(c for c in relation.columns if c is not column)
-        return replace(relation, stream=stream, columns=left)
+        if rank.on is not None:
+            on, period = rank.on
+            stream = self.boxes.top(stream, rank.keys, n, rank.order, every=spell_duration(period), on=on)
+            return relation.over(stream)
+        keys = rank.keys
+        if not keys:
+            keys = (relation.fresh("_all"),)
+            stream = self.boxes.with_columns(stream, [f"1 AS {keys[0]}"])
+        place = relation.fresh("_place")
+        stream = self.boxes.top(stream, keys, n, rank.order, rank=place)
+        # A better row can come any time, so what has left is not the last word.
+        columns = tuple(replace(c, rank=None, physical=place) if c is column else c for c in relation.columns)
+        return replace(relation, stream=stream, columns=columns, groups=keys)
+
+
+def _beyond(tree: exp.Select) -> bool:
+    """Whether a query has more than FROM and WHERE."""
+    return any(tree.args.get(clause) for clause in ("group", "having", "limit", "joins"))
 
 
 def _bounded(relation: Relation, condition: exp.Expr) -> tuple[Column, int] | None:
