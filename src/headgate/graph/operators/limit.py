@@ -1,4 +1,4 @@
-"""The first rows of a stream, or those after the first."""
+"""``stream.limit(10)``: the first rows of a stream, or some after the first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headgate.errors import PipelineError
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.packet import Packet
 
@@ -28,13 +29,21 @@ class Limit(Operator):
     kind = Kind.STATEFUL
 
     def __init__(self, schema: pa.Schema, count: int | None, offset: int = 0) -> None:
+        for number in (count, offset):
+            if number is not None and (type(number) is not int or number < 0):
+                raise PipelineError(f"limit: {number!r} is not a number of rows.")
         self.first = offset
         self.end = None if count is None else offset + count
         super().__init__([schema], [schema])
 
     @property
     def label(self) -> str:
-        return f"limit({self.first} to {'the end' if self.end is None else self.end})"
+        if not self.first:
+            return f"limit {self.end}"
+        return f"limit: rows {self.first} to {'the end' if self.end is None else self.end}"
+
+    def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
+        return (wanted[0],)
 
     def open(self) -> Counted:
         return Counted()
