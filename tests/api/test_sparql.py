@@ -96,7 +96,7 @@ def test_the_answers_are_the_oracles(name: str, large: tuple[Path, Oracle]) -> N
 
 def test_many_requests_at_once_on_every_engine(engine: hg.Engine, small: tuple[Path, Oracle]) -> None:
     data, oracle = small
-    names = [name for name in QUERIES if name != "q4"]
+    names = ["q2", "q5a", "q6", "q8", "q11"]  # merge, hash and anti joins, a union, sorts
     texts = [QUERIES[name] for name in names]
     for name, found in zip(names, answers(data, *texts, engine=engine), strict=True):
         assert Counter(found) == Counter(oracle.answers(asked(name))), name
