@@ -48,7 +48,7 @@ _BY_SCHEMA = json.JSONDecoder(strict=False)
 
 
 def _parsed(text: str, decoder: json.JSONDecoder = _BY_PATH) -> Any:
-    """The first value of a text; what follows it is not looked at, as in Spark.  ValueError if there is none."""
+    """The first value of a text, ValueError if there is none.  As in Spark, what follows does not matter."""
     try:
         return decoder.raw_decode(text.lstrip(" \t\r\n"))[0]
     except RecursionError as error:
@@ -283,7 +283,7 @@ def _from_json(call: Call) -> Node:
     type_ = t.parse_fields(str(given))
     if not t.is_nested(type_):
         raise ExpressionError(
-            f"The schema of from_json() must be such as 'a INT, b STRING', ARRAY<...> or MAP<...>, not {given!r}, "
+            f"The schema of from_json() must be such as 'a INT, b STRING' or ARRAY<INT>, not {given!r}, "
             f"in {call.text!r}."
         )
     empty = {field.name: None for field in type_} if t.is_struct(type_) else None
