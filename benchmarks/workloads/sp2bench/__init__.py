@@ -216,5 +216,7 @@ def _pairs(made: Bibliography, terms_: Dictionary, seed: int) -> Iterator[tuple[
     classes = np.array([begin(_BENCH + name) for name in CLASSES])
     add(PREDICATES["subclass"], classes, np.full(len(classes), begin(_DOCUMENT)))
     for predicate, parts in found.items():
-        s, o = (np.concatenate([pair[side] for pair in parts]).astype(np.int32) for side in (0, 1))
-        yield predicate, (s, o)
+        subjects, values = (
+            np.concatenate([pair[side] for pair in parts]).astype(np.int32) for side in (0, 1)
+        )
+        yield predicate, (subjects, values)

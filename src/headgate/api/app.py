@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
 from headgate.control.line import Line
+from headgate.control.watching import Event, Hook
 from headgate.engines.base import Engine, Progress, Until
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
-from headgate.graph.durations import Duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
 from headgate.graph.qos import QoS
 from headgate.runtime.change import Change
@@ -31,6 +34,8 @@ from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
+PAGE_EVERY = 0.5
+"""Seconds between two samples on a page."""
 _ENGINES: dict[str, type[Engine]] = {"spark": Spark, "threads": Threads, "simulated": Simulated}
 
 
@@ -43,6 +48,8 @@ class App:
         self.name = name
         self._pipeline = Pipeline(name)
         self._session = Session(self._pipeline)
+        self._hooks: list[Hook] = []
+        self._missed_for = 30.0
 
     # --- building -----------------------------------------------------------------------------------
 
@@ -111,6 +118,16 @@ class App:
         """
         self._pipeline.set_dead_letter(sink)
 
+    def on_event(self, hook: Callable[[Event], None], *, missed_for: str | float = "30 seconds") -> None:
+        """Call ``hook(event)`` when a query fails, waits for a silent source, or misses its goal for long.
+
+        ``event.kind`` is ``failed``, ``waiting``, ``running``, ``goal missed``, ``goal met`` or ``problem``;
+        an event also has ``query``, ``message``, ``at``.  A goal is missed while the utility over ten
+        seconds is below 0.9.  The hook runs on a thread of its own, and one that raises is dropped.
+        """
+        self._missed_for = parse_duration(missed_for, "missed_for") / 1e6
+        self._hooks.append(hook)
+
     @property
     def network(self) -> Network:
         """The boxes-and-arrows network, checked; prints as data and as a picture."""
@@ -136,6 +153,7 @@ class App:
         progress: Progress | None = None,
         seed: int = 0,
         changes: Sequence[Change] = (),
+        page: bool | int | str = False,
     ) -> Report:
         """Run the application and report what happened.
 
@@ -143,9 +161,10 @@ class App:
         of seconds stops then, and ``None`` runs until it is interrupted, both closing nothing.  A query
         that fails has its error in the report; if all fail, ``RunError`` is raised.  ``changes`` come into
         force at their times; queries that they add wait till then, and what cannot be done is in
-        ``report.problems``.
+        ``report.problems``.  ``page``: True, a port, or "host:port" serves a page on which the run can be
+        seen and changed; its address is printed.
         """
-        return self._run(self._line(changes), engine, policy, workers, until, progress, seed)
+        return self._run(self._line(changes), engine, policy, workers, until, progress, seed, page)
 
     def start(
         self,
@@ -157,6 +176,7 @@ class App:
         progress: Progress | None = None,
         seed: int = 0,
         changes: Sequence[Change] = (),
+        page: bool | int | str = False,
     ) -> Running:
         """Run the application meanwhile, and change it while it runs.
 
@@ -166,7 +186,7 @@ class App:
         return Running(
             self._pipeline.outputs_named,
             line,
-            lambda: self._run(line, engine, policy, workers, until, progress, seed),
+            lambda: self._run(line, engine, policy, workers, until, progress, seed, page),
         )
 
     def _line(self, changes: Sequence[Change]) -> Line:
@@ -182,23 +202,31 @@ class App:
         until: Until,
         progress: Progress | None,
         seed: int,
+        page: bool | int | str,
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
-        if not [output for output in self._pipeline.outputs if output.name not in later]:
+        waits = until is None or line.requests  # it may be there for requests
+        if not waits and not [output for output in self._pipeline.outputs if output.name not in later]:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )
         if workers is not None:
             check_workers(workers)
-        report = _engine(engine).run(
-            self._pipeline.network(later),
-            policies.get(policy),
-            workers=workers,
-            until=until,
-            progress=progress,
-            seed=seed,
-            line=line,
-        )
+        line.watch.listen(self._hooks, self._missed_for)
+        report = None
+        try:
+            with _page(page, line, chosen := _engine(engine)):
+                report = chosen.run(
+                    self._pipeline.network(later),
+                    policies.get(policy),
+                    workers=workers,
+                    until=until,
+                    progress=progress,
+                    seed=seed,
+                    line=line,
+                )
+        finally:
+            line.watch.stop(report)
         queries = [
             q for q in report.queries.values() if self._pipeline.dead_letter is None or q.name != DEAD_LETTER
         ]
@@ -207,6 +235,22 @@ class App:
             names = ", ".join(f"'{q.name}'" for q in queries)
             raise RunError(f"Every query failed ({names}). The first error: {errors[0]}") from errors[0]
         return report
+
+
+@contextmanager
+def _page(page: bool | int | str, line: Line, engine: Engine) -> Iterator[None]:
+    """Serve the page while a run goes on, if that was asked for."""
+    if page is False:
+        yield
+        return
+    if isinstance(engine, Simulated):
+        raise PipelineError("page=: a simulation is over at once; run on threads or Spark to see a page.")
+    from headgate.web.server import Page  # here: the web server takes longer to import than all the rest
+
+    line.watch.every = PAGE_EVERY
+    with Page(page, line) as served:
+        print(f"Page: {served.address}", file=sys.stderr, flush=True)
+        yield
 
 
 def _engine(engine: str | Engine) -> Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headgate.api.sparql.algebra import Condition, Question, Variable, parse, used
 from headgate.api.sparql.conditions import Conditions
@@ -23,16 +23,19 @@ from headgate.graph.operators.limit import Limit
 from headgate.graph.operators.merge_join import MergeJoin
 from headgate.graph.operators.sort import Deal, MergeRuns, SortRun
 
-if TYPE_CHECKING:
-    from headgate.api.app import App
-
 RUN = 65_536
 """Rows that are expected to be worth a run of their own when they are sorted."""
 MOST_RUNS = 8
 Variables = frozenset[Variable]
 
 
-def sparql(app: App, text: str, data: str | Path, name: str = "triples") -> Stream:
+class Sources(Protocol):
+    """An application, as far as a request needs it."""
+
+    def source(self, name: str, source: Source) -> Stream: ...
+
+
+def sparql(app: Sources, text: str, data: str | Path, name: str = "triples") -> Stream:
     """The answers to a question over the triples in the folder ``data``: one text column per variable."""
     if not isinstance(text, str) or not text.strip():
         raise PipelineError(
@@ -44,7 +47,7 @@ def sparql(app: App, text: str, data: str | Path, name: str = "triples") -> Stre
 class Builder:
     """Puts the boxes of one request into an application."""
 
-    def __init__(self, app: App, store: Store, name: str) -> None:
+    def __init__(self, app: Sources, store: Store, name: str) -> None:
         self._app, self._store, self._name = app, store, name
         self._sources: dict[str, Stream] = {}
         self._columns: dict[Variable, str] = {}

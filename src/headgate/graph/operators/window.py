@@ -19,13 +19,12 @@ from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, key_columns, lexical_order, refuse_duplicates, sort_keys, taken
 from headgate.graph.durations import Duration, parse_period
-from headgate.graph.gathered import Gathered
-from headgate.graph.operator import Kind, Operator
-from headgate.graph.operators import window_gather
+from headgate.graph.operator import Kind
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.panes import Closed, Panes, countable, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
+from headgate.graph.operators.window_gather import GatheredWindows
 from headgate.graph.operators.window_state import WindowState, sliced
 from headgate.graph.packet import Packet
 from headgate.graph.time import LIMIT, NEVER, Passage, time_array, time_column, window_time
@@ -35,7 +34,7 @@ from headgate.sql import compile_aggregate
 _Batches = list[pa.RecordBatch]
 
 
-class WindowAggregate(Operator):
+class WindowAggregate(GatheredWindows):
     """Aggregates per key and window.
 
     Outputs: results (the keys, window_start, window_end, the aggregates and, with ``early``, whether the
@@ -119,12 +118,6 @@ class WindowAggregate(Operator):
     def gathers(self) -> bool:  # type: ignore[override]
         panes = self.early is None and self.window.kind != "session"
         return panes and all(accumulator(aggregate).orderless for aggregate in self.aggregates)
-
-    def gather(self, packets: Sequence[Packet]) -> Gathered | None:
-        return window_gather.gather(self, packets)
-
-    def absorb(self, gathered: Gathered, state: WindowState) -> list[Packet]:
-        return window_gather.absorb(self, gathered, state)
 
     def process(self, packets: Sequence[Packet], state: WindowState) -> list[Packet]:
         packet = packets[0]
