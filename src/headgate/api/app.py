@@ -11,6 +11,9 @@ from typing import Any
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sparql import sparql
+from headgate.api.sql import statements
+from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
@@ -21,7 +24,7 @@ from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
-from headgate.graph.durations import parse_duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
@@ -42,17 +45,40 @@ class App:
             raise PipelineError("App: give it a name, e.g. hg.App('shop').")
         self.name = name
         self._pipeline = Pipeline(name)
+        self._session = Session(self._pipeline)
         self._hooks: list[Hook] = []
         self._missed_for = 30.0
 
     # --- building -----------------------------------------------------------------------------------
 
-    def source(self, name: str, source: Origin, *, idle_after: str | float | None = None) -> Stream:
+    def source(self, name: str, source: Origin, *, idle_after: Duration | None = None) -> Stream:
         """A stream that enters the application.
 
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+
+    def view(self, name: str, stream: Stream, *, lateness: str | float = 0) -> None:
+        """Let SQL read a stream as table ``name``; sources are tables by their own names.
+
+        Windows of SQL over it wait for rows that come up to ``lateness`` too late.
+        """
+        self._session.view(name, stream, lateness)
+
+    def sql(self, query: str) -> Stream:
+        """The stream of a SELECT in Spark's dialect: ``app.sql("SELECT * FROM clicks WHERE user > 0")``.
+
+        Equal parts of several queries are one box.
+        """
+        return self._session.sql(query)
+
+    def sparql(self, text: str, data: str | Path, *, name: str | None = None) -> Stream:
+        """The answers to a SPARQL question over the triples in the folder ``data``, as a stream that ends.
+
+        ``headgate generate sp2bench`` writes such a folder.  There is a text column for each variable; null
+        where it is not bound.  ``name`` begins the names of the request's sources.
+        """
+        return sparql(self, text, data, name or self._pipeline.next_name("sparql"))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
@@ -138,7 +164,7 @@ class App:
 
     def _line(self, changes: Sequence[Change]) -> Line:
         later = [name for change in changes for name in change.add]
-        return Line(changes, self._pipeline.outputs_named(later), _load)
+        return Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
 
     def _run(
         self,
@@ -152,7 +178,8 @@ class App:
         page: bool | int | str,
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
-        if not [output for output in self._pipeline.outputs if output.name not in later]:
+        waits = until is None or line.requests  # it may be there for requests
+        if not waits and not [output for output in self._pipeline.outputs if output.name not in later]:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )
@@ -211,7 +238,9 @@ def _engine(engine: str | Engine) -> Engine:
 
 
 def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
+    """The application in a file: SQL, or Python with a variable ``app`` or a function ``build()``."""
+    if path.suffix.lower() == ".sql":
+        return _load_sql(path)
     module = load_file(path)
     for name in ("app", "build"):
         found = getattr(module, name, None)
@@ -222,6 +251,14 @@ def load_app(path: Path) -> App:
     raise PipelineError(
         f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
     )
+
+
+def _load_sql(path: Path) -> App:
+    if not path.is_file():
+        raise PipelineError(f"There is no file {path}.")
+    app = App(path.stem)
+    statements.run(path.read_text(encoding="utf-8"), app._session, str(path))
+    return app
 
 
 def _load(path: str) -> list[Output]:

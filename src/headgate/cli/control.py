@@ -1,4 +1,4 @@
-"""Commands to a running application: ``status``, ``restart``, ``set`` and ``query``."""
+"""Commands to a running application: ``status``, ``restart``, ``set``, ``add``, ``remove``, ``query``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AppName = Annotated[str | None, typer.Option("--app", help="Which application; t
 
 def register(cli: typer.Typer) -> None:
     """Add the commands to the command line."""
-    for command in (status, restart, query):
+    for command in (status, restart, query, add, remove):
         cli.command()(command)
     cli.command("set")(set_something)
 
@@ -193,6 +193,50 @@ def set_something(
     say(
         f"{past} {shown(new)}: policy {shown(answer['policy'])}, {shown(answer['workers'])} workers.",
     )
+
+
+# --- add and remove -------------------------------------------------------------------------------------
+
+
+def add(
+    sql: Annotated[str, typer.Argument(help="One SELECT over the application's sources and views.")],
+    name: Annotated[str, typer.Option(help="The query's name.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Where results go: a folder for Parquet files, 'console' (the application's), "
+            "'kafka://server:9092/topic' or 'table:shop.alerts'."
+        ),
+    ] = "console",
+    goal: Annotated[str | None, typer.Option(help="How late a result may be, such as '500 ms'.")] = None,
+    query_class: Annotated[int, typer.Option("--class", help="Higher goes first under multi_class.")] = 0,
+    keep: Annotated[str | None, typer.Option(help="Spark: keep results for `headgate query`.")] = None,
+    start: Annotated[
+        str, typer.Option(help="Spark: 'earliest' or 'now'; on threads a query starts with the next tuple.")
+    ] = "now",
+    app: AppName = None,
+) -> None:
+    """Add a continuous query in SQL to a running application.
+
+    Example: `headgate add "SELECT * FROM sales WHERE price > 100" --name big --goal "500 ms" --to out/big`
+    """
+    folder = to != "console" and not to.startswith(("kafka://", "table:"))
+    place = str(Path(to.removeprefix("parquet:")).resolve()) if folder else to
+    given = {"sql": sql, "name": name, "to": place, "goal": goal, "class": query_class, "keep": keep}
+    call(app, "add", **given, start=start)
+    say(f"Added {shown(name)}.")
+
+
+def remove(
+    query: Annotated[str, typer.Argument(help="The query's name; see `headgate status`.")],
+    app: AppName = None,
+) -> None:
+    """Remove a query from a running application; its results stay.
+
+    Example: `headgate remove big --app shop`
+    """
+    call(app, "set", what="remove", value=query)
+    say(f"Removed {shown(query)}.")
 
 
 # --- query ----------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ cli.add_typer(generate)
 cli.add_typer(calibration)
 
 AppFile = Annotated[
-    Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")
+    Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
 ]
 PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]

@@ -77,9 +77,22 @@ def _goals(value: object) -> dict[str, QoS]:
     return {query: QoS([tuple(point) for point in points])}
 
 
+def add_query(run: Run, given: dict[str, Any]) -> dict[str, Any]:
+    """The handler of ``headgate add``: a SELECT, its name, goal and sink."""
+    if run.line is None or run.line.added is None:
+        raise PipelineError("This run was not started by an application; it can take no queries.")
+    with run.line.added(given) as outputs:
+        run.change(Change(add=[output.name for output in outputs]), outputs)
+    return {"queries": [output.name for output in outputs]}
+
+
 def handlers(run: Run) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
-    return {"status": lambda _: status(run), "set": lambda given: set_something(run, given)}
+    return {
+        "status": lambda _: status(run),
+        "set": lambda given: set_something(run, given),
+        "add": lambda given: add_query(run, given),
+    }
 
 
 def status(run: Run) -> dict[str, Any]:

@@ -39,4 +39,4 @@ class Ramp(RateSource):
         burst = max(0, math.floor(rows / self.burst) - 1)
         while self.arrival(burst * self.burst) <= now:  # the estimate may be off where a division rounds
             burst += 1
-        return burst * self.burst
+        return int(burst * self.burst)

@@ -17,7 +17,7 @@ from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
 from headgate.engines.worker_pool import WorkerPool
 from headgate.errors import PipelineError
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
 from headgate.runtime.observing import Observation
@@ -33,6 +33,8 @@ class AnyCore(Protocol):
     """The core of a run, whatever its engine."""
 
     driver: PolicyDriver
+    expected: int
+    """Requests that are planned and have not come yet."""
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]: ...
 
@@ -133,6 +135,7 @@ class RealtimeRun:
             return
         self.line = line
         with self.lock:
+            self.core.expected = line.requests
             for change in line.planned:
                 self._at(change.at, partial(self._planned, change, line))
         line.attach(self)
@@ -149,6 +152,7 @@ class RealtimeRun:
 
     def _planned(self, change: Change, line: Line, now: float) -> None:
         line.planned.remove(change)
+        self.core.expected -= change.request is not None
         self.core.driver.planned(change, lambda: self._carry_out(change, line.outputs(change)))
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
@@ -187,6 +191,10 @@ class RealtimeRun:
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held: make a change."""
+        raise NotImplementedError
+
+    def cancel(self, request: Request) -> None:
+        """End a request now, from any thread."""
         raise NotImplementedError
 
     def aside(self) -> None:

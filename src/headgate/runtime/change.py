@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from headgate.errors import PipelineError, nearest
 from headgate.graph.durations import parse_duration
@@ -23,6 +24,14 @@ from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
 
 
+@runtime_checkable
+class HasNetwork(Protocol):
+    """An application: ``hg.App``."""
+
+    @property
+    def network(self) -> Network: ...
+
+
 @dataclass(frozen=True)
 class Change:
     """A change of a run; None leaves a thing as it is.
@@ -30,7 +39,7 @@ class Change:
     ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
     (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
     there is one.  ``add`` and ``remove`` name queries; a query to add belongs to the application, and does
-    not run yet.
+    not run yet.  ``request``: an application that joins with its own sources, and ends with them.
     """
 
     at: float = 0.0
@@ -42,11 +51,16 @@ class Change:
     remove: str | Sequence[str] = ()
     qos: Mapping[str, QoS] = field(default_factory=dict)
     """Other QoS graphs, by query."""
+    request: HasNetwork | None = None
 
     def __post_init__(self) -> None:
         for what in ("add", "remove"):
             given = getattr(self, what)
             object.__setattr__(self, what, (given,) if isinstance(given, str) else tuple(given))
+        if self.request is not None and not isinstance(self.request, HasNetwork):
+            raise PipelineError(
+                f"request={self.request!r}: give an application, hg.App(…), with its queries."
+            )
         if self.policy is not None:
             object.__setattr__(self, "policy", policies.get(self.policy))
         if self.period is not None:

@@ -324,6 +324,8 @@ class Report:
     boxes: dict[str, BoxReport]
     overhead: Overhead
     trace: Trace
+    requests: dict[str, dict[str, QueryReport]] = field(default_factory=dict)
+    """Of the last requests that have ended, by name, the reports of their queries."""
     ring_full: int = 0
     """How often a result came too early for the ring in which results wait for earlier ones."""
     semaphores: int = 0

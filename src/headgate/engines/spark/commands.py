@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headgate.control.commands import set_something, status
+from headgate.control.commands import add_query, set_something, status
 from headgate.control.socket import Handler
 from headgate.engines.spark.shell import Shell
 from headgate.errors import PipelineError, nearest
@@ -22,6 +22,7 @@ def handlers(run: Shell) -> dict[str, Handler]:
         "restart": lambda given: _restart(run, given),
         "history": lambda _: _history(run),
         "set": lambda given: set_something(run, given),
+        "add": lambda given: add_query(run, given),
     }
 
 
