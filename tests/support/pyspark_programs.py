@@ -1,7 +1,7 @@
 """Streaming programs as PySpark's documentation and tutorials write them, without their last line.
 
-Each takes a session and the folder of the input, and gives a streaming DataFrame.  The input ends with rows of
-a day later: they close everything before them, and are left out of the comparison.
+Each takes a session and the folder of the input, and gives a streaming DataFrame.  The input ends with rows
+of a day later: they close everything before them, and are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
