@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -76,7 +77,7 @@ def _peer(data: Path, quick: bool, console: Console) -> list[Result]:
     table = Table("question", "seconds", "pyoxigraph", title="one request, two workers", title_justify="left")
     won = 0
     for name in QUERIES:
-        mine = min(_seconds(data, [name], "las") for _ in range(3))
+        mine = min(_asked(data, name) for _ in range(3))
         theirs = _oxigraph(data, name, limit)
         won += theirs is None or mine <= theirs
         table.add_row(name, f"{mine:.3f}", f"over {limit:.0f}" if theirs is None else f"{theirs:.3f}")
@@ -110,6 +111,13 @@ def _policies(data: Path, pairs: int, console: Console) -> list[Result]:
 
 def _seconds(data: Path, names: list[str], policy: str) -> float:
     return checked(network(data, names).run(Threads(workers=2), policy)).seconds
+
+
+def _asked(data: Path, name: str) -> float:
+    """With parsing and planning, which are in the other's time too."""
+    begin = time.perf_counter()
+    checked(network(data, [name]).run(Threads(workers=2), "las"))
+    return time.perf_counter() - begin
 
 
 def _oxigraph(data: Path, name: str, limit: float) -> float | None:

@@ -2,6 +2,8 @@
 
 The curves and tables are those that the benchmark's paper fits to DBLP (Schmidt, Hornung, Lausen, Pinkel:
 "SP²Bench: A SPARQL Performance Benchmark", ICDE 2009).
+They were written down from memory, since the paper was not at hand: check a
+number there before you rely on it.
 """
 
 from __future__ import annotations
