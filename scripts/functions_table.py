@@ -81,7 +81,7 @@ def write(spark: Any, names: list[str]) -> None:
         f"with an example each. `scripts/functions_table.py` writes this page from Spark {spark.version}.",
         "",
         "*By arrays*: a packet's values are computed at once. *Per distinct value or row*: no kernel does",
-        "it, so Python sees the distinct values of a column, or the rows if several operands vary. *Compared*:",
+        "it, so Python sees the distinct values of a column, or rows if several operands vary. *Compared*:",
         "the oracle tests compare it with Spark on awkward values; *by group*: over groups.",
         "",
         "A DOUBLE as text has the digits of Java 19 and later, which are at times fewer than Java 17's.",
