@@ -82,6 +82,7 @@ __all__ = [
     "to_table",
     "trains",
     "tumbling",
+    "udf",
 ]
 
 _PLACES = {
@@ -119,6 +120,7 @@ _PLACES = {
     "to_table": "headgate.connectors.table_sink",
     "trains": "headgate.scheduling.trains",
     "tumbling": "headgate.graph.windows",
+    "udf": "headgate.sql",
 }
 """Where the public names come from; a module that is public as a whole comes from itself."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
@@ -44,6 +44,39 @@ _ALL = 1 << 40
 """More rows than a state holds."""
 
 
+_PYSPARK = {
+    "withColumn": '.with_columns("a + b AS c")',
+    "withColumns": '.with_columns("a + b AS c", "upper(d) AS e")',
+    "withColumnRenamed": '.rename(old="new")',
+    "selectExpr": '.select("a", "b + 1 AS c")',
+    "where": '.filter("a > 1")',
+    "groupBy": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
+    "groupby": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
+    "agg": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
+    "withWatermark": 'lateness= in the window: hg.tumbling("1 minute", on="ts", lateness="10 seconds")',
+    "dropDuplicates": '.drop_duplicates("id", within="1 hour", on="ts")',
+    "dropDuplicatesWithinWatermark": '.drop_duplicates("id", within="1 hour", on="ts")',
+    "distinct": '.drop_duplicates("id", within="1 hour", on="ts")',
+    "orderBy": '.top(10, by="n DESC", every="1 hour", on="ts")',
+    "sort": '.top(10, by="n DESC", every="1 hour", on="ts")',
+    "limit": '.top(10, by="n DESC", every="1 hour", on="ts")',
+    "unionAll": ".union(other)",
+    "unionByName": ".union(other)",
+    "mapInArrow": ".map_packets(function, schema=...)",
+    "mapInPandas": ".map_packets(function, schema=...)",
+    "transform": ".map_packets(function, schema=...)",
+    "foreachBatch": '.to("name", hg.to_function(function))',
+    "writeStream": '.to("name", hg.to_parquet("out"))',
+    "write": '.to("name", hg.to_parquet("out"))',
+    "collect": '.to("name", hg.to_list(rows)) and app.run()',
+    "show": '.to("name", hg.to_console()) and app.run()',
+    "printSchema": "print(stream.schema)",
+    "columns": "stream.schema.names",
+    "dtypes": "stream.schema",
+}
+"""What people type who know PySpark, and what to write here."""
+
+
 class Stream:
     """Tuples on their way.  Using one stream twice shares all the work before it."""
 
@@ -51,6 +84,11 @@ class Stream:
         self._pipeline = pipeline
         self._port = port
         self._sides: dict[str, Stream] = {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        written = _PYSPARK.get(name)
+        hint = f" Write {written}." if written else nearest(name, [n for n in dir(type(self)) if n[0] != "_"])
+        raise AttributeError(f"A Stream has no {name!r}.{hint}")
 
     @property
     def schema(self) -> pa.Schema:

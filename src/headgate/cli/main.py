@@ -46,6 +46,7 @@ from headgate.machine.topology_format import spell
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
+from headgate.sql import described_functions
 
 cli = typer.Typer(
     name="headgate",
@@ -260,6 +261,29 @@ def show(
     network = load_app(app).network
     sys.stdout.write(json.dumps(network.to_data(), indent=2) if data else network.to_mermaid())
     sys.stdout.write("\n")
+
+
+@cli.command("functions")
+def list_functions(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name or of what it does, or a name with '*'.")
+    ] = "",
+) -> None:
+    """List the functions of expressions, each with an example.
+
+    Example: `headgate functions json`
+    """
+    found = described_functions(pattern)
+    if not found:
+        say(f"No function has '{shown(pattern)}' in its name or its description.", errors)
+        raise typer.Exit(1)
+    for one in found:
+        way = "" if one.computed == "by arrays" else f" · {one.computed}"
+        console.print(f"{one.signature}  ({one.kind}{way})", highlight=False, markup=False, style="bold")
+        console.print(f"    {one.meaning}", highlight=False, markup=False)
+        if one.example:
+            console.print(f"    {one.example}", highlight=False, markup=False, style="dim")
+    console.print(f"{len(found)} functions.", highlight=False)
 
 
 @cli.command("policies")

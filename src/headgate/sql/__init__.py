@@ -9,6 +9,10 @@ arrays, and ``Expression`` evaluates that on packets.  The modules named after f
 a clock or Spark; Spark is the oracle of the tests.
 """
 
+import fnmatch
+from dataclasses import dataclass
+from importlib import resources
+
 from headgate.sql import (
     arrays,
     calendars,
@@ -35,6 +39,35 @@ from headgate.sql.expression import Expression, compile_expression, compile_pred
 from headgate.sql.lambdas import LAMBDAS
 from headgate.sql.projection import compile_ordering, compile_projection
 from headgate.sql.registry import FUNCTIONS
+from headgate.sql.udfs import UDFS, udf
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One supported function: what ``headgate functions`` tells of it."""
+
+    name: str
+    kind: str
+    computed: str
+    signature: str
+    example: str
+    meaning: str
+
+
+def described_functions(pattern: str = "") -> list[Described]:
+    """The functions whose name or meaning has a text in it, or whose name fits a pattern with ``*``."""
+    lines = resources.files("headgate.sql").joinpath("catalog.tsv").read_text("utf-8").splitlines()
+    known = [Described(*line.split("\t")) for line in lines]
+    own = [
+        Described(
+            one.name, "udf", one.kind, f"{one.name}(...)", "", str(one.function.__doc__ or "").split("\n")[0]
+        )
+        for one in UDFS.values()
+    ]
+    wanted = pattern.lower()
+    if "*" in wanted:
+        return [f for f in [*known, *own] if fnmatch.fnmatchcase(f.name, wanted)]
+    return [f for f in [*known, *own] if wanted in f.name or wanted in f.meaning.lower()]
 
 
 def supported_functions() -> list[str]:
@@ -50,7 +83,9 @@ __all__ = [
     "compile_ordering",
     "compile_predicate",
     "compile_projection",
+    "described_functions",
     "supported_functions",
+    "udf",
 ]
 
 _REGISTERED = (

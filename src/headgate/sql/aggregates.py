@@ -14,10 +14,12 @@ from headgate.sql.casts import implicit
 from headgate.sql.compiler import Compiler, check_boolean
 from headgate.sql.expression import Expression, strip_alias
 from headgate.sql.guard import guarded
-from headgate.sql.node import Node
+from headgate.sql.logic import conditional, conjunction, null_test
+from headgate.sql.node import Node, constant
 from headgate.sql.parse import parse
-from headgate.sql.registry import AGGREGATES
+from headgate.sql.registry import AGGREGATES, Call, build_call
 from headgate.sql.spelling import spell
+from headgate.sql.udfs import shipped
 
 _CANONICAL = {
     "mean": "avg",
@@ -29,7 +31,22 @@ _CANONICAL = {
     "last_value": "last",
     "array_agg": "collect_list",
     "percentile_approx": "approx_percentile",
+    "bool_and": "min",
+    "every": "min",
+    "bool_or": "max",
+    "any": "max",
+    "some": "max",
+    "count_if": "count",
+    "approx_count_distinct": "count_distinct",
+    "median": "percentile",
+    "listagg": "string_agg",
+    "try_avg": "avg",
 }
+_TRUTHS = ("bool_and", "every", "bool_or", "any", "some", "count_if")
+PAIRED = (
+    "corr", "covar_pop", "covar_samp", "regr_count", "regr_avgx", "regr_avgy", "regr_slope",
+    "regr_intercept", "regr_r2", "regr_sxx", "regr_syy", "regr_sxy",
+)  # fmt: skip
 _MOMENTS = ("stddev", "stddev_pop", "variance", "var_pop")
 
 
@@ -47,7 +64,7 @@ class Aggregate:
     schema: pa.Schema
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return compile_aggregate, (self.text, self.schema)
+        return shipped(self.text, (compile_aggregate, (self.text, self.schema)))
 
     @property
     def columns(self) -> frozenset[str]:
@@ -71,11 +88,13 @@ def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
         where = Expression(spell(condition), schema, "filter", node, (_part, text, schema, "filter"))
     function = _CANONICAL.get(written, written)
     operands = list(body.expressions)
+    if written == "median":
+        operands = [*operands[:1], exp.Literal.number("0.5")]
     if ignore_nulls and function not in ("first", "last"):
         raise ExpressionError(f"IGNORE NULLS is possible only with first() and last(), not in {text!r}.")
     if operands and isinstance(operands[0], exp.Distinct):
         function, operands = _distinct(function, operands, text)
-    build = _Builder(compiler, function, operands, text, schema)
+    build = _Builder(compiler, function, operands, text, schema, truth=written in _TRUTHS)
     argument, parameters, type_ = build.build(ignore_nulls)
     return Aggregate(text, name, function, argument, where, parameters, type_, schema)
 
@@ -112,6 +131,8 @@ def _unwrapped(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr | None, bool]:
             ignore, tree = True, tree.this
         elif isinstance(tree, exp.RespectNulls | exp.Paren):
             tree = tree.this
+        elif isinstance(tree, exp.Any):  # any(x) is the aggregate here, not x LIKE ANY (...)
+            tree = exp.Anonymous(this="any", expressions=[tree.this.unnest()])
         else:
             return tree, condition, ignore
 
@@ -150,8 +171,16 @@ class _Builder:
     """Types one aggregate call."""
 
     def __init__(
-        self, compiler: Compiler, function: str, operands: list[exp.Expr], text: str, schema: pa.Schema
+        self,
+        compiler: Compiler,
+        function: str,
+        operands: list[exp.Expr],
+        text: str,
+        schema: pa.Schema,
+        *,
+        truth: bool = False,
     ) -> None:
+        self.truth = truth
         self.compiler = compiler
         self.function = function
         self.operands = operands
@@ -161,7 +190,12 @@ class _Builder:
     def build(self, ignore_nulls: bool) -> tuple[Expression | None, tuple[Any, ...], pa.DataType]:
         if self.function == "count" and len(self.operands) == 1 and isinstance(self.operands[0], exp.Star):
             return None, (), t.BIGINT
-        most = {"first": 2, "last": 2, "approx_percentile": 3}.get(self.function, 1)
+        paired = self.function in PAIRED or self.function.endswith("_by")
+        most = {"first": 2, "last": 2, "approx_percentile": 3, "percentile": 2, "string_agg": 2}.get(
+            self.function, 2 if paired else 1
+        )
+        if paired and len(self.operands) != 2:
+            raise ExpressionError(f"{self.function}() takes 2 operands in {self.text!r}.")
         if not 1 <= len(self.operands) <= most:
             raise ExpressionError(
                 f"{self.function}() takes {most} operand{'s' if most > 1 else ''} at most and 1 at "
@@ -171,7 +205,9 @@ class _Builder:
             for inner in operand.find_all(exp.Anonymous):
                 if inner.name.lower() in AGGREGATES:
                     raise ExpressionError(f"An aggregate inside an aggregate is not possible: {self.text!r}.")
-        node = self.compiler.compile(self.operands[0])
+        node = self._pair() if paired else self.compiler.compile(self.operands[0])
+        if self.truth:
+            node = check_boolean(node, spell(self.operands[0]))
         node, parameters, type_ = self._typed(node, ignore_nulls)
         origin = (_part, self.text, self.schema, "argument")
         argument = Expression(spell(self.operands[0]), self.schema, node.text, node, origin)
@@ -179,6 +215,30 @@ class _Builder:
 
     def _typed(self, node: Node, ignore_nulls: bool) -> tuple[Node, tuple[Any, ...], pa.DataType]:
         what = f"{self.function}()"
+        if self.truth and self.function == "count":
+            # Only what is true counts: false becomes null.
+            return conditional([(node, node)], None, node.text, what), (), t.BIGINT
+        if self.function in PAIRED:
+            return node, (), t.BIGINT if self.function == "regr_count" else t.DOUBLE
+        if self.function.endswith("_by"):
+            return node, (), node.type.field(0).type
+        if self.function in ("bit_and", "bit_or", "bit_xor"):
+            if not t.is_integral(node.type):
+                raise TypeMismatch(f"{what} takes a whole number, not {node.type_name}, in {self.text!r}.")
+            return node, (), node.type
+        if self.function == "string_agg":
+            mark = (
+                self.compiler.compile(self.operands[1]).constant if len(self.operands) == 2 else pa.scalar("")
+            )
+            if mark is None or mark.type != t.STRING or not mark.is_valid:
+                raise ExpressionError(f"The delimiter of {what} must be a constant text in {self.text!r}.")
+            return implicit(node, t.STRING, what, self.text), (mark.as_py(),), t.STRING
+        if self.function == "mode":
+            return node, (), node.type
+        if self.function == "percentile":
+            if not t.is_numeric(node.type):
+                raise TypeMismatch(f"{what} takes numbers, not {node.type_name}, in {self.text!r}.")
+            node = implicit(node, t.DOUBLE, what, self.text)
         if self.function in ("count", "count_distinct"):
             return node, (), t.BIGINT
         if self.function in ("sum", "avg"):
@@ -187,7 +247,7 @@ class _Builder:
             if not (t.is_atomic(node.type) or node.type == t.NULL):
                 raise TypeMismatch(f"{what} cannot compare {node.type_name} in {self.text!r}.")
             return node, (), node.type
-        if self.function in _MOMENTS:
+        if self.function in (*_MOMENTS, "skewness", "kurtosis"):
             return implicit(node, t.DOUBLE, what, self.text), (), t.DOUBLE
         if self.function in ("first", "last"):
             if len(self.operands) == 2:
@@ -198,9 +258,25 @@ class _Builder:
                     )
                 ignore_nulls = bool(flag.as_py())
             return node, (ignore_nulls,), node.type
-        if self.function == "collect_list":
+        if self.function in ("collect_list", "collect_set"):
             return node, (), pa.list_(node.type)
         return self._percentile(node)
+
+    def _pair(self) -> Node:
+        """Both operands as one struct, null where the row does not count."""
+        nodes = [self.compiler.compile(operand) for operand in self.operands]
+        what = f"{self.function}()"
+        if self.function in PAIRED:
+            nodes = [implicit(n, t.DOUBLE, what, self.text) for n in nodes]
+        elif not t.is_atomic(nodes[1].type):
+            raise TypeMismatch(f"{what} cannot order by {nodes[1].type_name} in {self.text!r}.")
+        names = [constant(pa.scalar(name, t.STRING), name, literal=True) for name in ("a", "b")]
+        args = (names[0], nodes[0], names[1], nodes[1])
+        both = build_call(Call("named_struct", spell(self.operands[0]), args, ()))
+        counted = null_test(nodes[1], self.text, valid=True)
+        if self.function in PAIRED:
+            counted = conjunction("AND", null_test(nodes[0], self.text, valid=True), counted, self.text)
+        return conditional([(counted, both)], None, both.text, what)
 
     def _total(self, node: Node, what: str) -> tuple[Node, tuple[Any, ...], pa.DataType]:
         if node.type in (t.STRING, t.NULL):
@@ -227,7 +303,7 @@ class _Builder:
             )
         if len(self.operands) < 2:
             raise ExpressionError(
-                f"approx_percentile() takes a percentage, as in approx_percentile(x, 0.5), in {self.text!r}."
+                f"{self.function}() takes a percentage, as in {self.function}(x, 0.5), in {self.text!r}."
             )
         asked = self.operands[1]
         accuracy = 10000 if len(self.operands) < 3 else self._number(self.operands[2])
@@ -244,7 +320,7 @@ class _Builder:
         share = self._number(tree)
         if not 0 <= share <= 1:
             raise ExpressionError(
-                f"A percentage of approx_percentile() must be between 0 and 1, not {share}, in {self.text!r}."
+                f"A percentage of {self.function}() must be between 0 and 1, not {share}, in {self.text!r}."
             )
         return share
 

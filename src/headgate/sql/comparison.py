@@ -41,7 +41,20 @@ def comparable(what: str, left: Node, right: Node, text: str) -> tuple[Node, Nod
     target = t.common_type(left.type, right.type)
     if target is None or not (t.is_atomic(target) or target == t.NULL):
         raise TypeMismatch(f"{what} cannot compare {left.type_name} with {right.type_name} in {text!r}.")
-    return implicit(left, target, what, text), implicit(right, target, what, text)
+    sides = implicit(left, target, what, text), implicit(right, target, what, text)
+    for side, other in ((sides[0], right), (sides[1], left)):
+        _check_literal(side, other, text)
+    return sides
+
+
+def _check_literal(side: Node, other: Node, text: str) -> None:
+    """Refuses a text that no value of the other side could equal: the cast would fail on every row."""
+    written = side.children[0] if len(side.children) == 1 else None
+    if written is not None and written.literal and written.type == t.STRING and side.constant is None:
+        raise TypeMismatch(
+            f"The text {written.text!r} is compared with {other.text} ({other.type_name}) in {text!r}, but "
+            f"it is no {side.type_name}. Write a value of that type, or cast the other side to STRING."
+        )
 
 
 def comparison_kernel(operator: str, left: Node, right: Node) -> Kernel:
@@ -111,6 +124,8 @@ def membership(value: Node, options: list[Node], text: str) -> Node:
         raise TypeMismatch(f"The operator IN cannot compare {t.spark_name(target)} in {text!r}.")
     value = implicit(value, target, "The operator IN", text)
     options = [implicit(o, target, "The operator IN", text) for o in options]
+    for option in options:
+        _check_literal(option, value, text)
     if value.constant is not None and not value.constant.is_valid:
         return null_of(t.BOOLEAN, text)
     if target != t.NULL and all(o.constant is not None for o in options):

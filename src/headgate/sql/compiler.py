@@ -20,6 +20,7 @@ from headgate.sql.parse import SUFFIX
 from headgate.sql.registry import AGGREGATES, FUNCTIONS, Call, build_call, unsupported
 from headgate.sql.spelling import ARITHMETIC, BITS, COMPARISON, SHIFTS, spell
 from headgate.sql.strings import trimmed
+from headgate.sql.udfs import UDFS
 from headgate.sql.values import kernel
 
 _PLAIN_PARTS = frozenset(["this", "expression", "expressions"])
@@ -330,7 +331,8 @@ class Compiler:
             return lambdas.build(lambdas.LambdaCall(name, spell(tree), trees, self.compile, self._body))
         named = name == "struct"
         args = tuple(self.compile(e.this if named and isinstance(e, exp.Alias) else e) for e in trees)
-        return build_call(Call(name, spell(tree), args, tuple(trees)))
+        call = Call(name, spell(tree), args, tuple(trees))
+        return UDFS[name].node(call) if name in UDFS else build_call(call)
 
     def _body(self, tree: exp.Lambda, types: list[pa.DataType]) -> lambdas.Lambda:
         names = [e.name.lower() for e in tree.expressions]

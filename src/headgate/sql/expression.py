@@ -13,6 +13,7 @@ from headgate.sql.guard import guarded
 from headgate.sql.node import Node, Run
 from headgate.sql.parse import parse
 from headgate.sql.spelling import spell
+from headgate.sql.udfs import shipped
 from headgate.sql.values import Bad, Value, as_array
 
 
@@ -57,8 +58,8 @@ class Expression:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:
-            return self._origin[0], self._origin[1:]
-        return compile_expression, (self.text, self._schema)
+            return shipped(str(self._origin[1]), (self._origin[0], self._origin[1:]))
+        return shipped(self.text, (compile_expression, (self.text, self._schema)))
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -54,6 +54,11 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expr:
     With ``ordering`` the text is the list after ORDER BY, and the tree is a statement that carries it.
     """
     if not isinstance(text, str):
+        if type(text).__module__.startswith("pyspark."):
+            raise ExpressionError(
+                f"An expression is a string of Spark SQL, not a PySpark column: write the text of {text!r}, "
+                "such as 'price * quantity' for col('price') * col('quantity')."
+            )
         raise ExpressionError(f"An expression is a string of Spark SQL, not {type(text).__name__}: {text!r}.")
     if not text.strip():
         raise ExpressionError("The expression is empty.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
 
-from headgate.errors import ExpressionError, TypeMismatch, UnsupportedFunction, nearest
+from headgate.errors import ExpressionError, TypeMismatch, UnsupportedFunction
 from headgate.sql.casts import implicit
 from headgate.sql.node import Node, fallible
 from headgate.sql.types import DOUBLE, NULL, STRING, common_of, is_numeric, spark_name
@@ -101,6 +102,11 @@ AGGREGATES = frozenset(
         "array_agg",
         "approx_percentile",
         "percentile_approx",
+        *("bool_and", "every", "bool_or", "any", "some", "count_if", "approx_count_distinct", "median"),
+        *("percentile", "mode", "collect_set", "string_agg", "listagg", "max_by", "min_by", "try_avg"),
+        *("bit_and", "bit_or", "bit_xor", "skewness", "kurtosis", "corr", "covar_pop", "covar_samp"),
+        *("regr_count", "regr_avgx", "regr_avgy", "regr_slope", "regr_intercept", "regr_r2"),
+        *("regr_sxx", "regr_syy", "regr_sxy"),
     ]
 )
 _DEPENDS_ON_NOW = frozenset(
@@ -128,6 +134,100 @@ _DEPENDS_ON_CHANCE = frozenset(
         "input_file_name",
     ]
 )
+
+
+_GENERATORS = (
+    "explode",
+    "explode_outer",
+    "posexplode",
+    "posexplode_outer",
+    "inline",
+    "inline_outer",
+    "stack",
+)
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(_DEPENDS_ON_NOW, "results must not depend on when they are computed"),
+    **dict.fromkeys(_DEPENDS_ON_CHANCE, "results must not depend on chance or on where a row is computed"),
+    **dict.fromkeys(_GENERATORS, "it makes several rows of one; use explode() of the stream"),
+    "json_tuple": "it makes several columns; use get_json_object() for each",
+    "window": "use window() of the stream",
+    "session_window": "use window(hg.session(...)) of the stream",
+    "array_sort": "only without a function",
+    **dict.fromkeys(
+        ("rank", "dense_rank", "row_number", "ntile"), "a rank needs an order; use top() of the stream"
+    ),
+    **dict.fromkeys(("lag", "lead", "nth_value"), "it looks at other rows; use process() of the stream"),
+}
+_MEANT = """
+    aggregate: fold array_aggregate
+    approx_count_distinct: uniq nunique
+    array: list
+    array_contains: list_contains has
+    avg: average
+    bool_and: logical_and
+    bool_or: logical_or
+    coalesce: nvl3
+    contains: str_contains
+    convert_timezone: at_timezone
+    count_if: countif
+    date_format: strftime format_datetime
+    div: ceil_div
+    double: to_double
+    endswith: ends_with
+    exists: any_match
+    filter: array_filter list_filter
+    float: to_float
+    forall: all_match
+    from_json: parse_json json_parse
+    get_json_object: json_extract json_value json_query jsonb_extract_path json_extract_scalar
+    hash: murmur3
+    if: iff ifelse
+    int: to_int
+    isnotnull: notnull
+    isnull: isnone is_null
+    json_array_length: json_length
+    length: strlen str_len len_string
+    ln: log_e
+    map: dict
+    max_by: arg_max argmax
+    min_by: arg_min argmin
+    named_struct: struct_pack
+    percentile: quantile
+    power: pow2
+    regexp_extract: regex_extract
+    regexp_like: regexp_matches
+    regexp_replace: regex_replace
+    round: rnd
+    sha2: sha256 sha512
+    size: array_length
+    split: string_split
+    startswith: starts_with
+    stddev: stdev
+    string: to_str str tostring to_string
+    string_agg: group_concat
+    substring_index: substr_index
+    timestamp: datetime
+    to_date: str_to_date
+    to_timestamp: strptime parse_datetime
+    transform: list_transform map_array
+    unix_timestamp: epoch to_epoch
+    variance: var
+"""
+MEANT = {
+    word: line.split(":")[0].strip()
+    for line in _MEANT.strip().splitlines()
+    for word in line.split(":")[1].split()
+}
+"""What people type who know another database, and what is meant here."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"``: what the name means elsewhere, or else what is spelled almost alike."""
+    meant = MEANT.get(name.lower())
+    if meant is not None:
+        return f" Did you mean '{meant}'?"
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.8)
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def function(
@@ -196,7 +296,10 @@ def unsupported(name: str, text: str) -> UnsupportedFunction:
             f"{name}() is an aggregate and cannot be used in a row expression{where}. Use it in "
             f"agg(), running() or window()."
         )
-    return UnsupportedFunction(f"The function {name}() is not supported{where}.{nearest(name, FUNCTIONS)}")
+    if name in REFUSED:
+        return UnsupportedFunction(f"{name}() is not supported{where}: {REFUSED[name]}.")
+    hint = suggestion(name, [*FUNCTIONS, *AGGREGATES])
+    return UnsupportedFunction(f"The function {name}() is not supported{where}.{hint}")
 
 
 def _arity(found: Function) -> str:

@@ -13,10 +13,12 @@ import pyarrow as pa
 from headgate.errors import BadRow, UnsupportedFunction
 from headgate.graph.aggregates.base import Accumulator
 from headgate.graph.aggregates.choices import Position, extreme
-from headgate.graph.aggregates.logs import CollectList, CountDistinct, Percentile
+from headgate.graph.aggregates.logs import CollectList, CollectSet, CountDistinct, JoinedText, Percentile
+from headgate.graph.aggregates.pairs import BITS, Bits, By, Comoments, ExactPercentile, Mode, Shape
 from headgate.graph.aggregates.sums import Average, Count, DecimalAverage, ExactSum, FloatSum, Moments
 from headgate.graph.columns import Ints, invalid
 from headgate.sql import Aggregate
+from headgate.sql.aggregates import PAIRED
 
 Input = tuple[Ints | None, pa.Array | None]
 """Rows that an aggregate counts (None: all), and their argument (None: it has none)."""
@@ -56,6 +58,16 @@ _FUNCTIONS: dict[str, Callable[[Aggregate], Accumulator]] = {
     "last": lambda a: Position(_argument(a), a.type, (True, bool(a.parameters and a.parameters[0]))),
     "collect_list": lambda a: CollectList(_argument(a), a.type),
     "approx_percentile": lambda a: Percentile(_argument(a), a.type, a.parameters),
+    "percentile": lambda a: ExactPercentile(_argument(a), a.type, a.parameters),
+    "collect_set": lambda a: CollectSet(_argument(a), a.type),
+    "string_agg": lambda a: JoinedText(_argument(a), a.type, a.parameters),
+    "mode": lambda a: Mode(_argument(a), a.type),
+    "max_by": lambda a: By(_argument(a), a.type, (True,)),
+    "min_by": lambda a: By(_argument(a), a.type, (False,)),
+    "skewness": lambda a: Shape(_argument(a), a.type, (False,)),
+    "kurtosis": lambda a: Shape(_argument(a), a.type, (True,)),
+    **{name: lambda a: Bits(_argument(a), a.type, (a.function,)) for name in BITS},
+    **{name: lambda a: Comoments(_argument(a), a.type, (a.function,)) for name in PAIRED},
 }
 
 

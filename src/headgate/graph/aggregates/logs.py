@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.graph.aggregates.base import Accumulator, present
 from headgate.graph.aggregates.choices import from_sortable
@@ -169,6 +170,14 @@ class Remembering(Accumulator):
         }
         return {name: pa.ListArray.from_arrays(offsets, column) for name, column in columns.items()}
 
+    def in_order(self, groups: Ints) -> pa.Array:
+        """The values of every group as they came."""
+        rows = self.log.rows(groups)
+        rows = rows.take(np.lexsort((rows.sequence, rows.groups)))
+        offsets = rows.groups.searchsorted(np.arange(len(groups) + 1)).astype(np.int32)
+        type_ = pa.list_(self.stored)
+        return pa.ListArray.from_arrays(from_words(offsets, pa.int32()), self.column(rows.values), type_)
+
     def restore(self, groups: Ints, columns: dict[str, pa.Array]) -> None:
         lengths = columns["value"].value_lengths().to_numpy()
         self.log.append(
@@ -185,10 +194,7 @@ class CollectList(Remembering):
     """The values in order of arrival, without nulls."""
 
     def result(self, groups: Ints) -> pa.Array:
-        rows = self.log.rows(groups)
-        rows = rows.take(np.lexsort((rows.sequence, rows.groups)))
-        offsets = rows.groups.searchsorted(np.arange(len(groups) + 1)).astype(np.int32)
-        return pa.ListArray.from_arrays(from_words(offsets, pa.int32()), self.column(rows.values), self.type)
+        return self.in_order(groups)
 
 
 class CountDistinct(Remembering):
@@ -208,6 +214,22 @@ class CountDistinct(Remembering):
 
     def result(self, groups: Ints) -> pa.Array:
         return pa.array(np.bincount(self.log.rows(groups).groups, minlength=len(groups)))
+
+
+class CollectSet(CountDistinct):
+    """The distinct values in order of their first arrival, without nulls."""
+
+    def result(self, groups: Ints) -> pa.Array:
+        return self.in_order(groups)
+
+
+class JoinedText(CollectList):
+    """string_agg: the texts in order of arrival; ``parameters`` = (delimiter,)."""
+
+    def result(self, groups: Ints) -> pa.Array:
+        texts = self.in_order(groups)
+        empty = pc.equal(pc.list_value_length(texts), 0)
+        return pc.if_else(empty, pa.scalar(None, pa.string()), pc.binary_join(texts, self.parameters[0]))
 
 
 class Percentile(Remembering):

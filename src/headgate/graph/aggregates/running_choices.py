@@ -45,9 +45,10 @@ class RunningChoice(Running):
 
     def __init__(self, aggregate: Aggregate) -> None:
         super().__init__(aggregate)
-        self.cells = {"value": Cells(aggregate.type)}
-        self.ranked = aggregate.function in ("min", "max")
-        self.highest = aggregate.function in ("max", "last")
+        self.cells = {"value": Cells(self.argument if aggregate.function.endswith("_by") else aggregate.type)}
+        self.by = aggregate.function in ("max_by", "min_by")
+        self.ranked = self.by or aggregate.function in ("min", "max")
+        self.highest = aggregate.function in ("max", "max_by", "last")
         ignores = bool(aggregate.parameters and aggregate.parameters[0])
         self.skip_nulls = self.ranked or ignores
 
@@ -57,7 +58,8 @@ class RunningChoice(Running):
         pool = pa.concat_arrays([self.cells["value"].get(segments.slots), rows.values])
         weight = np.arange(len(pool))
         if self.ranked:
-            weight = pc.rank(pool, sort_keys="ascending", tiebreaker="first").to_numpy().astype(np.int64)
+            ranked = pc.struct_field(pool, 1) if self.by else pool
+            weight = pc.rank(ranked, sort_keys="ascending", tiebreaker="first").to_numpy().astype(np.int64)
         else:
             # Rows weigh by their sorted place, so that the order of arrival decides within a key.
             weight[known + segments.order] = np.arange(known, len(pool))
@@ -83,7 +85,7 @@ class RunningChoice(Running):
             self.cells["value"].put(slots, ends)
             self.arrays["seen"][slots] = was_seen
 
-        return result, apply
+        return pc.struct_field(result, 0) if self.by else result, apply
 
 
 class RunningDistinct(Running):

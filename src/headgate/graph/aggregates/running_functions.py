@@ -30,7 +30,7 @@ def running_state(aggregate: Aggregate) -> Running:
         return RunningFloat(aggregate)
     if function in ("min", "max") and is_narrow(aggregate.type):
         return RunningExtreme(aggregate)
-    if function in ("min", "max", "first", "last"):
+    if function in ("min", "max", "max_by", "min_by", "first", "last"):
         return RunningChoice(aggregate)
     hint = (
         "cast it to DOUBLE"

@@ -1,0 +1,59 @@
+"""Compares random expressions with Spark: ``python tests/sql/fuzz_against_spark.py 20000``."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from expression_grammar import expressions
+from expression_oracle import Oracle, table
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+
+def texts(count: int, start: int) -> list[str]:
+    """So many different expressions."""
+    found: dict[str, None] = {}
+
+    @seed(start)
+    @settings(
+        max_examples=count, phases=[Phase.generate], database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(expressions())
+    def collect(text: str) -> None:
+        found[text] = None
+
+    collect()
+    return list(found)
+
+
+def main(count: int) -> int:
+    from pyspark.sql import SparkSession
+
+    warnings.simplefilter("ignore")
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        .config("spark.sql.ansi.enabled", "true").config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "OFF").getOrCreate()
+    )  # fmt: skip
+    oracle = Oracle(spark, table(rows=64, seed=11))
+    done, problems, start = 0, 0, 1
+    seen: set[str] = set()
+    while done < count:
+        fresh = [text for text in texts(400, start) if text not in seen][: count - done]
+        seen.update(fresh)
+        start += 1
+        for low in range(0, len(fresh), 100):
+            try:
+                oracle.check(fresh[low : low + 100], raising=0)
+            except AssertionError as error:
+                found = str(error).splitlines()
+                problems += len(found)
+                print(*found, sep="\n", flush=True)
+        done += len(fresh)
+        print(f"{done} expressions, {problems} differences", flush=True)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
