@@ -24,6 +24,8 @@ from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.states import Task
 
 Times = npt.NDArray[np.float64]
+NEVER = 1 << 62
+"""The frontier of an arrow that brings nothing more."""
 NO_TICKET = -1
 """The ticket of a call that works on units of others, and leaves nothing itself."""
 
@@ -50,8 +52,10 @@ class LiveBox:
     keyed: bool = False
     holds_time: bool = False
     """A join: inputs that have ended or fallen idle must not hold its time back."""
+    frontier: int = NEVER
+    """The smallest serial that waits or is worked on here or in a box before it; it may be too small."""
     merges: list[int] = field(default_factory=list)
-    """Merging boxes downstream, whose input may become available when this one has run."""
+    """Merging boxes that it feeds, whose input may become available when it holds later serials."""
     merging_outputs: list[int] = field(default_factory=list)
     reorder: Reorder[Unit] = field(init=False)
     """Puts into order what its lanes make."""

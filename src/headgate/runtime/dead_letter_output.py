@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headgate.graph.network import LETTERS, Arrow, DeadLetter
 from headgate.graph.packet import Packet
-from headgate.runtime.boxes import LiveBox, LiveOutput, Unit, Work
+from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Unit, Work
 from headgate.runtime.dead_letters import Letter, as_packet, process
-from headgate.runtime.network import NEVER, LiveNetwork
+from headgate.runtime.network import LiveNetwork
 from headgate.runtime.queues import Merge
 from headgate.runtime.report import QueryReport
 

@@ -264,7 +264,7 @@ class BucketedPriorityTuple(PriorityTuple):
         if self._filled and wanted == 1 and not fair:
             found = [self._best(now)]
         elif wanted > len(found):
-            found += islice(self._in_order(now), wanted)
+            found += islice((place for place in self._in_order(now) if place not in queue), wanted)
         self.refills += bool(found)
         for place in dict.fromkeys(found[:wanted]):
             if place not in queue:
