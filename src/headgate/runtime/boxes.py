@@ -225,8 +225,12 @@ class Work(Unit):
     start: float = 0.0
     begun: float = 0.0
     """When its operators began, after the train was taken."""
-    onward: list[list[Work]] = field(default_factory=list)
-    """For every output, the calls that its packets are passed on to."""
+    onward: list[list[tuple[Work, int]]] = field(default_factory=list)
+    """For every output, the calls that its packets are passed on to, and on which arrow."""
+    gathered: list[list[Packet]] | None = None
+    """Where arrows meet in a superbox: by arrow, the packets that have come.  They are merged at last."""
+    not_before: int = 0
+    """The serial that merged rows have at least."""
     members: dict[int, Work] = field(default_factory=dict)
     """The calls of the whole superbox by box; all of them share this."""
     keeps: bool = True

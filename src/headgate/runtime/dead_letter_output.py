@@ -35,7 +35,7 @@ class LetterBox:
         self.output = LiveOutput(len(live.outputs), dead_letter, inbox, report)
 
     def _bound(self) -> int:
-        return NEVER if self._closed or not self._arrows else self._live._bound(self._arrows)
+        return NEVER if self._closed or not self._arrows else self._live.bound(self._arrows)
 
     def extend(self, dead_letter: DeadLetter) -> None:
         """There are boxes more, and an arrow from each."""

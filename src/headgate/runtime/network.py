@@ -131,7 +131,7 @@ class LiveNetwork:
             return Arrivals(len(arrows), self.queue_rows, self.packet_rows)
         of_port = [place for place, port in enumerate(ports) for _ in port]
         schemas = [port[0].schema for port in ports]
-        inbox = Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox = Merge(of_port, schemas, lambda: self.bound(arrows), self.queue_rows, self.packet_rows)
         inbox.unbounded = frozenset(i for i, arrow in enumerate(arrows) if came_by_arrival((arrow,)))
         return inbox
 
@@ -247,7 +247,7 @@ class LiveNetwork:
 
     # --- order --------------------------------------------------------------------------------------
 
-    def _bound(self, arrows: Sequence[Arrow]) -> int:
+    def bound(self, arrows: Sequence[Arrow]) -> int:
         """The serial below which none of the arrows can bring anything new."""
         # First what was admitted, then what is held: a tuple is held before it counts as admitted.  A box
         # that holds nothing can still close what is open, and those results have the last serial.
