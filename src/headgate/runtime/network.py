@@ -48,6 +48,7 @@ def box_entry(network: Network, place: int, lanes: int) -> BoxEntry:
         stated_selectivity=box.operator.selectivity,
         outlets=network.outlets[place],
         query_class=network.classes[place],
+        merges=sum(map(len, box.ports)) > 1 and box.ports[0][0].in_order,
     )
 
 

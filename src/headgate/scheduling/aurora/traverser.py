@@ -61,6 +61,8 @@ class Traverser:
     def _better(self, superbox: Collection[int], query: str | None) -> list[int]:
         few = self._few(superbox, query)
         name = "" if query is None else query
+        if not any(self._boxes[box].calls for box in superbox):
+            return few  # what a call costs is not known yet
         again = query is None or self._plans[name] % LOOK_AGAIN == 0
         self._plans[name] += 1
         if not again and self.chosen[name] == "mc":
@@ -69,7 +71,7 @@ class Traverser:
         if again:
             promised = {"mc": mean_latency(self._boxes, superbox, few)}
             promised["ml"] = mean_latency(self._boxes, superbox, early)
-            present = self.chosen.setdefault(name, "mc")
+            present = self.chosen.setdefault(name, min(promised, key=promised.__getitem__))
             other = "ml" if present == "mc" else "mc"
             if promised[other] < BETTER * promised[present]:
                 self.chosen[name] = other
