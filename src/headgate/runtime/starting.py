@@ -60,7 +60,7 @@ class Starting:
         if live.buckets is None and live.keyed and live.idle and self._pays(live, entry):
             self._open_buckets(live, entry)
         if live.end_due:
-            work: Work | None = self._open(live, worker, [], [Order(self._live.admitted, now, 1)], now)
+            work: Work | None = self._open(live, worker, [], [Order(live.group.last, now, 1)], now)
         elif live.buckets is not None:
             work = self._enter(live, worker, max(1, call.train.size(entry, live.inbox)), now)
         else:

@@ -23,6 +23,7 @@ class Superboxes:
     def __init__(self, live: LiveNetwork, starting: Starting, driver: PolicyDriver) -> None:
         self._live, self._starting, self._driver = live, starting, driver
         self._trees: dict[tuple[int, ...], frozenset[int]] = {}
+        self._network = live.network
 
     def fuse(self, work: Work, rest: Plan, now: float) -> Plan:
         """Make calls part of the superbox under way; what is left of the plan."""
@@ -43,6 +44,9 @@ class Superboxes:
         # With more workers than queries, branches are better worked on side by side.
         if self._driver.workers > len(self._live.outputs):
             return frozenset()
+        if self._live.network is not self._network:  # numbers may belong to other boxes now
+            self._network = self._live.network
+            self._trees.clear()
         plan = (work.live.place, *(call.box for call in rest))
         known = self._trees.get(plan)
         if known is None:

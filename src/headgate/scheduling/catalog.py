@@ -201,10 +201,12 @@ class Catalog:
             self._refresh(place)
         self.changed.update(dict.fromkeys(range(len(self.boxes))))
 
-    def add(self, entry: BoxEntry) -> None:
-        """Add a box; those that feed it are there already."""
-        self.boxes.append(entry)
-        self.is_ready.append(False)
+    def add(self, entry: BoxEntry, place: int) -> None:
+        """Add a box under the next number, or under one that is vacant."""
+        if place == len(self.boxes):
+            self.is_ready.append(False)
+        self.boxes[place : place + 1] = [entry]
+        self._refresh(place)
 
     @property
     def ready(self) -> list[int]:

@@ -62,7 +62,7 @@ class Doors:
     def make(self) -> None:
         """For boxes that have none yet."""
         if self._send_cost:
-            for live in self._live.boxes[len(self._doors) :]:
+            for live in [live for live in self._live.boxes if not isinstance(live.reorder, _Door)]:
                 ring = None if self._lock else self._live.ring
                 self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
 
