@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -145,6 +145,7 @@ def network(
     workers: int = 1,
     together: bool = False,
     sink: Callable[[str], Any] | None = None,
+    order: Literal["serial", "arrival"] = "serial",
 ) -> hg.App:
     """The network as an application, its queries named q1, q2, … after their output boxes.
 
@@ -152,7 +153,7 @@ def network(
     tuples as a group and then nothing for n intervals (section 5.4).  Sources know nothing of each other:
     each begins somewhere in its first interval, unless they are ``together``.  QoS graphs, given as points
     or as ``hg.QoS``, are assigned to queries at random.  ``sink`` makes a query's sink from its name; by
-    default results are dropped.
+    default results are dropped.  ``order`` is that of the unions.
     """
     drawn = plan(queries, depth, fan_out, cost, selectivity, load, workers, qos, seed)
     if burst < 1:
@@ -170,9 +171,7 @@ def network(
     def grow(tree: Tree) -> hg.Stream:
         if tree.children:
             first, *others = (grow(child) for child in tree.children)
-            arriving = first
-            for other in others:
-                arriving = arriving.union(other)
+            arriving = first.union(*others, order=order)
         else:
             begin = 0.0 if together else next(phases) * burst / drawn.rate
             rate = hg.from_rate(drawn.rate, limit=next(limits), burst=burst, first=begin)

@@ -85,6 +85,8 @@ def test_a_rule_of_its_own_for_a_box(engine: hg.Threads | hg.Simulated) -> None:
         lambda: Share(0.0),
         lambda: Share(1.5),
         lambda: Count(0),
+        lambda: Count(2.5),  # type: ignore[arg-type]
+        lambda: Count(True),
         lambda: Time(0.0),
         lambda: Spread(-1.0),
         lambda: Bytes(0),

@@ -1,6 +1,7 @@
 """QoS graphs (Aurora, sections 2.1 and 6.1): what a result is worth, given its latency.
 
-Piecewise linear, utility in [0, 1], never rising with latency, any number of critical points.
+Piecewise linear, utility in [0, 1], never rising with latency, any number of critical points.  Two points of
+one latency are a step: a deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from headgate.errors import PipelineError
 class QoS:
     """Utility of a result against its latency in seconds: ``QoS([(0, 1), (0.5, 1), (5, 0)])``.
 
-    Before the first point utility is that of the first, after the last that of the last.
+    Before the first point utility is that of the first, after the last that of the last.  A graph may fall at
+    once: ``QoS([(0, 1), (1, 1), (1, 0)])`` is worth 1 up to one second, and nothing after it.
     """
 
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
@@ -41,9 +43,9 @@ class QoS:
                     f"QoS graph: utility {utility:g} at {latency:g} s lies outside 0 to 1; scale it."
                 )
         for (before, high), (after, low) in pairwise(pairs):
-            if after <= before:
+            if after < before:
                 raise PipelineError(
-                    f"QoS graph: latencies must increase, but {after:g} s follows {before:g} s; sort them."
+                    f"QoS graph: latencies must not fall, but {after:g} s follows {before:g} s; sort them."
                 )
             if low > high:
                 raise PipelineError(
@@ -53,21 +55,36 @@ class QoS:
         self.points: tuple[tuple[float, float], ...] = tuple(pairs)
         self._latencies = [latency for latency, _ in pairs]
         self._utilities = [utility for _, utility in pairs]
+        self._steps = len(set(self._latencies)) < len(pairs)
 
     def utility(self, latency: float) -> float:
         """What a result of that latency is worth."""
+        if self._steps:
+            return float(self.utilities(np.array([latency]))[0])
         return float(np.interp(latency, self._latencies, self._utilities))
 
     def utilities(self, latencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.interp(latencies, self._latencies, self._utilities)
+        found = np.interp(latencies, self._latencies, self._utilities)
+        if not self._steps:
+            return found
+        # A result that is just in time has met the deadline; interp takes the value after a step.
+        points, worth = np.array(self._latencies), np.array(self._utilities)
+        place = np.searchsorted(points, latencies)
+        exact = np.append(points, math.nan)[place] == latencies
+        return np.where(exact, np.append(worth, 0.0)[place], found)
 
     def gradient(self, latency: float) -> float:
-        """Utility lost per second of further delay; 0 past the last critical point."""
+        """Utility lost per second of further delay; 0 past the last critical point.
+
+        Before a step, what it takes counts evenly from the critical point before it: at the step itself it is
+        too late to be urgent.
+        """
         place = bisect_right(self._latencies, latency)
         if place == 0 or place == len(self._latencies):
             return 0.0
-        rise = self._utilities[place - 1] - self._utilities[place]
-        return rise / (self._latencies[place] - self._latencies[place - 1])
+        begin, end = self._latencies[place - 1], self._latencies[place]
+        last = bisect_right(self._latencies, end) - 1
+        return (self._utilities[place - 1] - self._utilities[last]) / (end - begin)
 
     def slack(self, latency: float) -> float:
         """Seconds to the next critical point; infinite past the last."""

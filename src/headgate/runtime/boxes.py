@@ -25,6 +25,8 @@ from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.states import Task
 
 Times = npt.NDArray[np.float64]
+NEVER = 1 << 62
+"""The frontier of an arrow that brings nothing more."""
 NO_TICKET = -1
 """The ticket of a call that works on units of others, and leaves nothing itself."""
 
@@ -53,8 +55,10 @@ class LiveBox:
     keyed: bool = False
     holds_time: bool = False
     """A join: inputs that have ended or fallen idle must not hold its time back."""
+    frontier: int = NEVER
+    """The smallest serial that waits or is worked on here or in a box before it; it may be too small."""
     merges: list[int] = field(default_factory=list)
-    """Merging boxes downstream, whose input may become available when this one has run."""
+    """Merging boxes that it feeds, whose input may become available when it holds later serials."""
     merging_outputs: list[LiveOutput] = field(default_factory=list)
     reorder: Reorder[Unit] = field(init=False)
     """Puts into order what its lanes make."""
@@ -227,8 +231,12 @@ class Work(Unit):
     start: float = 0.0
     begun: float = 0.0
     """When its operators began, after the train was taken."""
-    onward: list[list[Work]] = field(default_factory=list)
-    """For every output, the calls that its packets are passed on to."""
+    onward: list[list[tuple[Work, int]]] = field(default_factory=list)
+    """For every output, the calls that its packets are passed on to, and on which arrow."""
+    gathered: list[list[Packet]] | None = None
+    """Where arrows meet in a superbox: by arrow, the packets that have come.  They are merged at last."""
+    not_before: int = 0
+    """The serial that merged rows have at least."""
     members: dict[int, Work] = field(default_factory=dict)
     """The calls of the whole superbox by box; all of them share this."""
     keeps: bool = True

@@ -43,6 +43,7 @@ from headgate.runtime.stimuli import (
     TakeOver,
     TimerDue,
 )
+from headgate.runtime.superbox import Superboxes
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.events import Moved, QueueState, Spawned
 from headgate.scheduling.interface import Policy, Shed
@@ -118,6 +119,7 @@ class Core:
             measured=weighed is not None,
             letters=letters is not None,
         )
+        self._superboxes = Superboxes(live, self._starting, self.driver)
         self._finishing = Finishing(live, self.admission, self.driver, self.lifecycle, self._out)
         self._handlers: dict[type, Callable[..., None]] = {
             Admitted: lambda s, now: self._finishing.admit(s.packets, s.version, now),
@@ -172,7 +174,7 @@ class Core:
             if work is not None:
                 rest = plan[place + 1 :]
                 if self._fuse:
-                    rest = tuple([c for c in rest if not self._starting.fuse(work, c, now)])
+                    rest = self._superboxes.fuse(work, rest, now)
                 plans[worker] = rest
                 self._out.append(RunCall(worker, work))
                 return True

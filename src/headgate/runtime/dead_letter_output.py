@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headgate.graph.network import LETTERS, Arrow, DeadLetter
 from headgate.graph.packet import Packet
-from headgate.runtime.boxes import LiveBox, LiveOutput, Unit, Work
+from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Unit, Work
 from headgate.runtime.dead_letters import Letter, as_packet, process
-from headgate.runtime.network import NEVER, LiveNetwork
+from headgate.runtime.network import LiveNetwork
 from headgate.runtime.queues import Merge
 from headgate.runtime.report import QueryReport
 
@@ -36,7 +36,7 @@ class LetterBox:
         self.output.group = live.own
 
     def _bound(self) -> int:
-        return NEVER if self._closed or not self._arrows else self._live._bound(self._arrows)
+        return NEVER if self._closed or not self._arrows else self._live.bound(self._arrows)
 
     def extend(self, dead_letter: DeadLetter) -> None:
         """There are other boxes, and an arrow from each."""

@@ -30,10 +30,14 @@ class Calls:
     def execute(self, work: Work) -> None:
         """Runs the operators of a call.  Needs no lock, since no other worker is inside its lanes."""
         for member in work.members.values():
-            member.passed_on = tuple([call.live for calls in member.onward for call in calls])
+            member.passed_on = tuple([call.live for calls in member.onward for call, _ in calls])
             member.keeps = len(member.passed_on) < sum([len(targets) for targets in member.live.targets])
-        for packets in work.rounds:
-            self._call(work, packets)
+        for member in work.members.values():  # those that feed others first
+            for packets in member.rounds:
+                self._call(member, packets)
+            if member.gathered is not None:
+                for packet in _merged(member, member.gathered):
+                    self._call(member, (packet,))
         if work.end:
             live = work.live
             end = Packet(empty_batch(live.operator.inputs[0]), work.head[0])
@@ -74,12 +78,15 @@ class Calls:
         if work.keeps:
             work.results.append(results)
         for packet, following in zip(results, work.onward, strict=True):
-            for member in following:
-                if len(packet):
-                    member.tuples += len(packet)
+            for member, arrow in following:
+                if not len(packet):
+                    member.markers += packet.markers
+                    continue
+                member.tuples += len(packet)
+                if member.gathered is None:
                     self._call(member, (packet,))
                 else:
-                    member.markers += packet.markers
+                    member.gathered[arrow].append(packet)
 
     def send(self, unit: Unit) -> bool:
         """No lock: let a unit's results leave when it is their turn; false if it is too early, try again."""
@@ -122,6 +129,18 @@ class Calls:
             if whole is not None:
                 taken = live.reorder.send(whole.ticket, whole)
                 assert taken, "a unit was taken without a place for its results"
+
+
+def _merged(work: Work, gathered: list[list[Packet]]) -> list[Packet]:
+    """What the arrows into a call have brought, in serial order, in packets of the usual size."""
+    parts = [Packet.concat(packets) for packets in gathered if packets]
+    if not parts:
+        return []
+    whole, size = Packet.merge(parts), work.live.inbox.packet_rows
+    order = whole.order.not_before(work.not_before)
+    if order is not whole.order:
+        whole = whole.with_order(order)
+    return [whole.slice(start, min(size, len(whole) - start)) for start in range(0, len(whole), size)]
 
 
 def _located(unit: Unit, error: Exception) -> HeadgateError:

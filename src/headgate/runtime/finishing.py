@@ -33,6 +33,8 @@ class Finishing:
     ) -> None:
         self._live, self._admission, self._driver, self._lifecycle = live, admission, driver, lifecycle
         self._out = out
+        self._moved: list[LiveBox] = []
+        """Boxes that hold later serials than before."""
 
     def _deliver(self, outputs: Outputs) -> None:
         self._out += [Deliver(output) for output in outputs.values()]
@@ -59,6 +61,7 @@ class Finishing:
                         continue
                     live.put(target, arrow, packet)
                     if isinstance(target, LiveBox):
+                        live.hold(target)
                         touched[target.place] = target
                     else:
                         outputs[target.place] = target
@@ -110,7 +113,7 @@ class Finishing:
         outputs: Outputs = {}
         self._announce(self._settle(live, now, outputs), now, worker, told=False)
         self._recheck(live, now, worker)
-        self._check_merges(live, now, worker, outputs)
+        self._check_merges(now, worker, outputs)
         self._deliver(outputs)
 
     def _settle(self, live: LiveBox, now: float, outputs: Outputs) -> tuple[tuple[int, QueueState], ...]:
@@ -125,6 +128,7 @@ class Finishing:
                 self._lifecycle.fail(self._live.network.queries_of[live.place], unit.error, now)
             if self._lifecycle.letters is not None:
                 self._lifecycle.letters.deliver(unit, now, outputs)
+        self._moved += self._live.advance(live)
         if live.idle and live.inbox.loose and not live.inbox.rows:
             self._live.forward(live, live.inbox.take_loose())
         touched: dict[int, LiveBox] = {}
@@ -161,7 +165,7 @@ class Finishing:
             self._driver.spawn(live.place, self._live.measure(live), now, worker, immediate=False)
         else:
             self._recheck(live, now, worker)
-        self._check_merges(live, now, worker, outputs)
+        self._check_merges(now, worker, outputs)
 
     def _recheck(self, live: LiveBox, now: float, worker: int) -> None:
         """A box whose state is by bucket: what others can do in it changes while a call goes on."""
@@ -184,11 +188,14 @@ class Finishing:
             elif not told:
                 self._driver.tell(Changed(now, place, queue))
 
-    def _check_merges(self, live: LiveBox, now: float, worker: int, outputs: Outputs) -> None:
-        for place in live.merges:
-            self._check_merge(self._live.boxes[place], now, worker)
-        for output in live.merging_outputs:
-            outputs[output.place] = output
+    def _check_merges(self, now: float, worker: int, outputs: Outputs) -> None:
+        """Where boxes that moved meet others, rows may be available now."""
+        moved, self._moved = self._moved, []
+        for live in moved:
+            for place in live.merges:
+                self._check_merge(self._live.boxes[place], now, worker)
+            for output in live.merging_outputs:
+                outputs[output.place] = output
 
     def _check_merge(self, live: LiveBox, now: float, worker: int | None) -> None:
         if live.inbox.rows and not live.removed:
@@ -222,6 +229,7 @@ class Finishing:
                 continue
             if type(live.operator).finish is Operator.finish:
                 live.finished = True
+                self._live.advance(live)
                 todo += following
                 continue
             live.end_due = True

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Protocol
 
 from headgate.graph.network import Arrow, Box, Network, Output, Source, came_by_arrival, is_vacant
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Packet
 from headgate.runtime.admission import Group
-from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
+from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Target, Times, Unit
 from headgate.runtime.ordered.reordering import SCHEMES
 from headgate.runtime.queues import Arrivals, Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
-from headgate.scheduling.catalog import BoxEntry, reached
+from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import QueueState
 from headgate.scheduling.states import Task
 
@@ -21,8 +22,6 @@ NONE: frozenset[int] = frozenset()
 RING = 32
 RING_OF_LANE = 4
 """Places in the ring in which results wait for earlier ones: so many, or so many for each lane."""
-NEVER = 1 << 62
-"""The frontier of an arrow that brings nothing more."""
 
 
 class Observer(Protocol):
@@ -50,6 +49,7 @@ def box_entry(network: Network, place: int, lanes: int) -> BoxEntry:
         stated_selectivity=box.operator.selectivity,
         outlets=network.outlets[place],
         query_class=network.classes[place],
+        merges=sum(map(len, box.ports)) > 1 and box.ports[0][0].in_order,
     )
 
 
@@ -172,7 +172,7 @@ class LiveNetwork:
             return Arrivals(len(arrows), self.queue_rows, self.packet_rows)
         of_port = [place for place, port in enumerate(ports) for _ in port]
         schemas = [port[0].schema for port in ports]
-        inbox = Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox = Merge(of_port, schemas, lambda: self.bound(arrows), self.queue_rows, self.packet_rows)
         inbox.unbounded = frozenset(i for i, arrow in enumerate(arrows) if came_by_arrival((arrow,)))
         return inbox
 
@@ -188,13 +188,11 @@ class LiveNetwork:
                 [self.source_places[source] for source in self.network.sources_of(port)]
                 for port in live.box.ports
             ]
-            after = reached(self.network.downstream.__getitem__, live.place)
-            live.merges = [place for place in after if isinstance(self.boxes[place].inbox, Merge)]
-            live.merging_outputs = [
-                o
-                for o in outputs
-                if isinstance(o.inbox, Merge) and live.place in self.network.queries[o.output.name]
-            ]
+        for live in boxes:
+            fed = dict.fromkeys(target for targets in live.targets for target, _ in targets)
+            merging = [target for target in fed if isinstance(target.inbox, Merge)]
+            live.merges = [target.place for target in merging if isinstance(target, LiveBox)]
+            live.merging_outputs = [target for target in merging if isinstance(target, LiveOutput)]
 
     def _targets(self, arrow: Arrow) -> list[Target]:
         if isinstance(arrow.node, Source):
@@ -290,30 +288,65 @@ class LiveNetwork:
 
     # --- order --------------------------------------------------------------------------------------
 
-    def _bound(self, arrows: Sequence[Arrow]) -> int:
+    def bound(self, arrows: Sequence[Arrow]) -> int:
         """The serial below which none of the arrows can bring anything new."""
-        known: dict[int, int] = {}
-        return min(self._frontier(arrow, known) for arrow in arrows)
+        # First what was admitted, then what is held: a tuple is held before it counts as admitted.  A box
+        # that holds nothing can still close what is open, and those results have the last serial.
+        admitted, bound = self.admitted, NEVER
+        for arrow in arrows:
+            if isinstance(arrow.node, Source):
+                frontier = NEVER if self.has_ended(arrow) else admitted
+            else:
+                live = self.boxes[self.network.index[arrow.node]]
+                last = live.group.last if live.group.noticed else admitted
+                frontier = NEVER if live.finished or live.removed else min(live.frontier, last)
+            bound = min(bound, frontier)
+        return bound
 
-    def _frontier(self, arrow: Arrow, known: dict[int, int]) -> int:
-        node = arrow.node
-        if isinstance(node, Source):
-            return NEVER if self.has_ended(arrow) else self.admitted
-        live = self.boxes[self.network.index[node]]
+    def hold(self, live: LiveBox) -> None:
+        """A box has got tuples from a source: it holds their serials, and so do the boxes after it."""
+        first = live.inbox.first_serial()
+        if first is None:  # all of them were shed
+            return
+        todo = [live.place]
+        while todo:
+            place = todo.pop()
+            if self.boxes[place].frontier > first:
+                self.boxes[place].frontier = first
+                todo += self.network.downstream[place]
+
+    def advance(self, live: LiveBox) -> list[LiveBox]:
+        """Results have left a box: look again at what it and the boxes after it hold; those that changed.
+
+        Most often the oldest tuples are furthest downstream, and the first look is the last.
+        """
+        boxes, downstream = self.boxes, self.network.downstream
+        changed: list[LiveBox] = []
+        todo, waiting = [live.place], {live.place}
+        while todo:  # by their numbers, so that most come after all that feed them, and only once
+            each = boxes[heappop(todo)]
+            waiting.remove(each.place)
+            held = self._held(each)
+            if held != each.frontier:
+                each.frontier = held
+                changed.append(each)
+                for place in downstream[each.place]:
+                    if place not in waiting:
+                        waiting.add(place)
+                        heappush(todo, place)
+        return changed
+
+    def _held(self, live: LiveBox) -> int:
         if live.finished or live.removed:
             return NEVER
-        if live.place in known:
-            return known[live.place]
-        bound = min(self._frontier(a, known) for port in live.box.ports for a in port)
         queued = live.inbox.first_serial()
-        if queued is not None:
-            bound = min(bound, queued)
+        held = NEVER if queued is None else queued
         for work in live.open_work.values():
-            bound = min(bound, work.first_serial)
-        if bound == NEVER:  # it can still close what is open, and those results have the last serial
-            bound = live.group.last if live.group.noticed else self.admitted
-        known[live.place] = bound
-        return bound
+            held = min(held, work.first_serial)
+        for place in live.feeders:
+            if place >= 0:
+                held = min(held, self.boxes[place].frontier)
+        return held
 
     def has_ended(self, arrow: Arrow) -> bool:
         """Whether an arrow brings nothing more, not even what is closed at the end."""

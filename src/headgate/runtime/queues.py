@@ -231,6 +231,11 @@ class Arrivals(Fifo):
             taken.append(packet if order is packet.order else packet.with_order(order))
         return taken
 
+    def pass_by(self, last: int) -> int:
+        """For the taker: rows up to that serial go past the queue; the serial that they have at least."""
+        before, self._last = self._last, max(self._last, last)
+        return before
+
     def room(self, arrow: int) -> int:
         return self.capacity * len(self._puts) - self.rows
 

@@ -115,29 +115,52 @@ class Starting:
         It must be fed by one member alone, wait for nothing older (neither queued nor in an open call that
         does not pass it), have a lane and room, and take all that comes.
         """
-        live, catalog = self._live.boxes[call.box], self._driver.catalog
-        feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
-        if feeder is None or feeder.end or call.train != WHOLE_QUEUE or call.box in work.members:
+        live = self._live.boxes[call.box]
+        if len(live.feeders) != 1 or not self.can_join(work, call):
             return False
-        if live.buckets is not None or feeder.live.buckets is not None:
+        self.join(work, call, now)
+        return True
+
+    def can_join(self, work: Work, call: Call) -> bool:
+        """Whether a call can take its tuples from members of a superbox, apart from their order."""
+        live = self._live.boxes[call.box]
+        if call.train != WHOLE_QUEUE or call.box in work.members or live.buckets is not None:
             return False
         if live.removed or live.finished or live.inbox.rows or not live.task.free:
             return False
         if live.gate is not None and live.gate.shut:
             return False  # it stands before the queue
-        if not catalog.has_room(call.box):
-            return False
-        others = [w for w in feeder.live.open_work.values() if w is not feeder]
-        if any(not isinstance(w, Work) or call.box not in w.members for w in others):
-            return False
-        member = self._open(live, work.worker, [], work.head, now)
+        for place in live.feeders:
+            feeder = work.members.get(place)
+            if feeder is None or feeder.end or feeder.live.buckets is not None:
+                return False
+            others = [w for w in feeder.live.open_work.values() if w is not feeder]
+            if any(not isinstance(w, Work) or call.box not in w.members for w in others):
+                return False
+        return self._driver.catalog.has_room(call.box)
+
+    def join(self, work: Work, call: Call, now: float) -> Work:
+        """A call becomes a member of a superbox."""
+        live = self._live.boxes[call.box]
+        feeders = [work.members[place] for place in dict.fromkeys(live.feeders)]
+        head = (
+            feeders[0].head if len(feeders) == 1 else [order for feeder in feeders for order in feeder.head]
+        )
+        member = self._open(live, work.worker, [], head, now)
         member.members = work.members
         member.members[live.place] = member
-        for port, targets in enumerate(feeder.live.targets):
-            feeder.onward[port] += [member for target, _ in targets if target is live]
+        for feeder in feeders:
+            for port, targets in enumerate(feeder.live.targets):
+                feeder.onward[port] += [(member, arrow) for target, arrow in targets if target is live]
         live.task.begin(False)
-        self._driver.tell(Started(now, work.worker, live.place, 0, catalog.boxes[call.box].queue))
-        return True
+        self._driver.tell(
+            Started(now, work.worker, live.place, 0, self._driver.catalog.boxes[call.box].queue)
+        )
+        return member
+
+    def pays_to_split(self, live: LiveBox) -> bool:
+        """Whether the next call on a box would split it by bucket, which no superbox has room for."""
+        return live.keyed and self._pays(live, self._driver.catalog.boxes[live.place])
 
     # --- keyed boxes with several workers inside ----------------------------------------------------
 

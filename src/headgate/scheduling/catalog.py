@@ -66,6 +66,8 @@ class BoxEntry:
     """Queries that take its results as they are."""
     query_class: int = 0
     """The highest class of the queries that it works for."""
+    merges: bool = False
+    """Several arrows meet there in serial order, so tuples may have to wait for others."""
     queue: QueueState = field(default_factory=lambda: QueueState(0))
     running: int = 0
     calls: int = 0

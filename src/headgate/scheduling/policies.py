@@ -7,7 +7,13 @@ from inspect import signature
 from typing import Any
 
 from headgate.errors import PipelineError, nearest
-from headgate.scheduling.aurora.application import AutoTraversal, MinCost, MinLatency, MinMemory
+from headgate.scheduling.aurora.application import (
+    ApplicationAtATime,
+    AutoTraversal,
+    MinCost,
+    MinLatency,
+    MinMemory,
+)
 from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import PriorityTuple
 from headgate.scheduling.aurora.round_robin import RoundRobin
@@ -33,7 +39,7 @@ from headgate.scheduling.interface import Policy
 from headgate.scheduling.las.policy import Las, Nls
 from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.ordered.last_in_pipeline import LastInPipeline
-from headgate.scheduling.trains import Train
+from headgate.scheduling.trains import WHOLE_QUEUE, Train
 from headgate.scheduling.tuning.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.tuning.tuned import Tuned
 
@@ -56,6 +62,7 @@ __all__ = [
     "names",
     "reverse",
     "shedding",
+    "superboxes",
     "then",
     "together",
     "tuned",
@@ -152,6 +159,41 @@ def shedding(
     query lacks room where its QoS graph falls, and without a graph beyond ``latency`` seconds.
     """
     return Shedding(get(policy), strategy, period, latency)
+
+
+_CHOOSERS: dict[str, Callable[..., Policy]] = {
+    "round_robin": ApplicationAtATime,
+    "qos": PriorityTuple,
+    "qos_bucketed": BucketedPriorityTuple,
+    "top_k": TopK,
+}
+
+
+def superboxes(
+    choose: str = "round_robin", traverse: str = "mc", train: Train = WHOLE_QUEUE, **options: Any
+) -> Policy:
+    """A policy of two levels: which query's superbox runs next, and how it is traversed.
+
+    ``choose``: "round_robin", "qos" (the query of the box whose delay costs most utility), "qos_bucketed"
+    (the same, by buckets) or "top_k" (the tree that spans its k most urgent boxes).  ``traverse``: "mc",
+    "ml", "mm" or "auto".  ``train`` says how many tuples each call takes.  ``options`` are those of the first
+    level: ``k=``, ``gradients=``, ``slacks=``, ``queue=``.
+
+    Short forms: "mc", "ml", "mm" and "auto_traversal" choose by turns, and "top_k" traverses by "mc".  "qos"
+    and "qos_bucketed" run a box with only what follows it, for a time slice.
+    """
+    make = _CHOOSERS.get(_ALIASES.get(choose, choose))
+    if make is None:
+        raise PipelineError(
+            f"superboxes(choose={choose!r}): there is no such choice.{nearest(str(choose), list(_CHOOSERS))} "
+            f"There are: {', '.join(_CHOOSERS)}."
+        )
+    for option in options:
+        if option not in signature(make).parameters:
+            raise PipelineError(f"superboxes(choose='{choose}') has no option '{option}'.")
+    made = make(train=train, traverse=traverse, **options)
+    made.name = f"superboxes({choose}, {traverse})"
+    return made
 
 
 def haren(

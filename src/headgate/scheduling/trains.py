@@ -63,7 +63,9 @@ class Count(Train):
     tuples: int
 
     def __post_init__(self) -> None:
-        if not self.tuples >= 1:
+        if isinstance(self.tuples, bool) or not isinstance(self.tuples, int):
+            raise _wrong(f"Count({self.tuples!r})", "tuples are counted in whole numbers")
+        if self.tuples < 1:
             raise _wrong(f"Count({self.tuples})", "a call takes at least one tuple")
 
     def size(self, box: BoxEntry, waiting: Waiting | None = None) -> int:

@@ -271,3 +271,42 @@ def test_at_least_one_range_of_each() -> None:
     for make in wrong:
         with pytest.raises(PipelineError, match="at least 1 of each"):
             make()
+
+
+def _urgent(policy: BucketedPriorityTuple, boxes: int, workers: int) -> Brain:
+    """Boxes of one query each, the later the more urgent, all with three tuples."""
+    names = [f"q{place}" for place in range(boxes)]
+    entries = [BoxEntry(name, 1, (), (), (name,), 1.0) for name in names]
+    goals = {name: hg.QoS([(0, 1), (100 / (place + 1), 0)]) for place, name in enumerate(names)}
+    brain = Brain(policy, entries, workers, goals=goals)
+    for place in range(boxes):
+        brain.tell(Spawned(0.0, place, QueueState(3)))
+    return brain
+
+
+def test_workers_take_plans_from_a_queue_that_is_filled_from_the_buckets_in_order() -> None:
+    """Three workers, a queue of six: it is filled when one plan is left, not for every plan."""
+    policy = BucketedPriorityTuple(gradients=60, queue=6)
+    brain = _urgent(policy, 20, workers=3)
+    planned: list[int] = []
+    for turn in range(10):
+        planned += chosen(brain.tell(Idle(0.0, turn % 3)))
+        brain.tell(Started(0.0, turn % 3, planned[-1], 3, QueueState(0)))
+    fair = planned.index(0)  # the eighth decision goes to the box that is longest without a call
+    assert planned[:fair] + planned[fair + 1 :] == [19, 18, 17, 16, 15, 14, 13, 12, 11]
+    assert policy.refills == 2
+
+
+def test_a_plan_in_the_queue_whose_box_cannot_run_any_more_is_passed_over() -> None:
+    brain = _urgent(BucketedPriorityTuple(queue=4), 4, workers=2)
+    assert chosen(brain.tell(Idle(0.0, 0))) == [3]
+    brain.tell(Started(0.0, 0, 3, 3, QueueState(0)))
+    brain.tell(Changed(0.0, 2, QueueState(0)))
+    assert chosen(brain.tell(Idle(0.0, 1))) == [1]
+
+
+def test_where_plans_cost_something_a_step_takes_boxes_from_the_buckets_in_order() -> None:
+    brain = _urgent(BucketedPriorityTuple(), 6, workers=1)
+    brain.catalog.plan_overhead = 7.0  # as long as the work of three boxes
+    (run,) = [decision for decision in brain.tell(Idle(0.0, 0)) if isinstance(decision, Run)]
+    assert [call.box for call in run.plan] == [5, 4, 3]

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.errors import PipelineError
 from headgate.runtime.report import Report
 from headgate.scheduling.events import Finished
+from headgate.scheduling.interface import Policy
 from headgate.testing import Recorder
 
 FIGURE_4 = {"b1": ("b2", "b6"), "b2": ("b4", "b3"), "b3": ("b5",), "b4": (), "b5": (), "b6": ()}
@@ -51,7 +53,7 @@ def application(
     return app
 
 
-def run(app: hg.App, policy: str, overhead: float = 0.0) -> Report:
+def run(app: hg.App, policy: str | Policy, overhead: float = 0.0) -> Report:
     return app.run(hg.Simulated(workers=1, call_overhead=overhead), policy)
 
 
@@ -123,6 +125,76 @@ def test_min_memory_weighs_tuples_by_their_bytes() -> None:
     united = batches["narrow"].union(batches["wide"], order="arrival")  # type: ignore[attr-defined]
     united.universal(cost=P, name="root").to("out", hg.to_list([]))
     assert order(run(app, "mm")).startswith("wide ")
+
+
+ML = "b1 b2 b1 b6 b1 b4 b2 b1 b3 b2 b1 b5 b3 b2 b1"
+MC = "b4 b5 b3 b2 b6 b1"
+ORDERS = {"mc": MC, "ml": ML, "mm": MC, "auto": MC}
+"""MM has nothing to prefer where all boxes are alike, and auto does not know what a call costs before one."""
+
+
+def two_trees(tuples: int = 1) -> hg.App:
+    """The tree of figure 4 twice: first for a query that can wait, then for one that cannot."""
+    app = hg.App("two trees")
+    batch = pa.record_batch({"n": pa.array(range(tuples), pa.int64())})
+    for query, graph in (("loose", [(0, 1), (1000, 0)]), ("tight", [(0, 1), (20, 0)])):
+
+        def grow(box: str, query: str = query) -> hg.Stream:
+            own = app.source(f"at {query} {box}", hg.from_batches([batch]))
+            united = own.union(*map(grow, FIGURE_4[box]), order="arrival") if FIGURE_4[box] else own
+            return united.universal(cost=P, name=f"{query} {box}")
+
+        grow("b1").to(query, hg.to_list([]), qos=hg.QoS(graph))
+    return app
+
+
+@pytest.mark.parametrize("traverse", list(ORDERS))
+@pytest.mark.parametrize("choose", ["round_robin", "qos", "qos_bucketed", "top_k"])
+def test_what_is_chosen_and_how_it_is_traversed_combine_freely(choose: str, traverse: str) -> None:
+    options = {"k": 6} if choose == "top_k" else {}
+    policy = hg.policies.superboxes(choose=choose, traverse=traverse, **options)
+    calls = [call.box.split() for call in run(two_trees(), policy, O).trace]
+    first = "loose" if choose == "round_robin" else "tight"
+    half = len(calls) // 2
+    assert {query for query, _ in calls[:half]} == {first}
+    assert " ".join(box for _, box in calls[:half]) == ORDERS[traverse]
+    assert " ".join(box for _, box in calls[half:]) == ORDERS[traverse]
+
+
+def test_named_policies_are_short_forms() -> None:
+    for name, choose, traverse in (
+        ("mc", "round_robin", "mc"),
+        ("ml", "round_robin", "ml"),
+        ("mm", "round_robin", "mm"),
+        ("auto_traversal", "round_robin", "auto"),
+        ("top_k", "top_k", "mc"),
+    ):
+        long = run(two_trees(3), hg.policies.superboxes(choose, traverse), O)
+        assert order(run(two_trees(3), name, O)) == order(long)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        hg.policies.get("qos", train=hg.trains.Count(2)),
+        hg.policies.get("qos_bucketed", train=hg.trains.Count(2)),
+        hg.policies.superboxes("qos", "mm", train=hg.trains.Count(2)),
+    ],
+)
+def test_policies_by_goals_take_trains(policy: Policy) -> None:
+    report = run(two_trees(5), policy)
+    assert max(call.tuples for call in report.trace) == 2
+    assert report.queries["tight"].tuples_out == 30
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    for options, message in (
+        ({"choose": "qso"}, "choose='qso'.*'qos'"),
+        ({"traverse": "mn"}, "traverse='mn'.*mc, ml, mm, auto"),
+        ({"k": 3}, "no option 'k'"),
+    ):
+        with pytest.raises(PipelineError, match=message):
+            hg.policies.superboxes(**options)  # type: ignore[arg-type]
 
 
 def full_tree(depth: int, fan_out: int) -> tuple[dict[str, list[str]], list[str]]:

@@ -61,7 +61,7 @@ def chain(tuples: int, cost: float, overhead: float) -> list[BoxEntry]:
     for place in range(3):
         up, down = ((place - 1,) if place else ()), ((place + 1,) if place < 2 else ())
         box = BoxEntry(f"b{place}", 1, up, down, ("q",), cost, queue=QueueState(tuples))
-        box._overhead = overhead
+        box._overhead, box.calls = overhead, 1
         boxes.append(box)
     return boxes
 

@@ -46,6 +46,21 @@ def test_trains_follow_the_load() -> None:
     assert found < 0.8 * mean_latency("mc")
 
 
+def test_where_nothing_is_to_be_tuned_latency_stays_and_trials_become_rare() -> None:
+    """Calls of one tuple would overload the worker.  A failed trial must not look like another load."""
+
+    def run(policy: object) -> float:
+        app = hg.App("steady")
+        source = app.source("steady", hg.from_rate(300, limit=300 * 100, burst=15))
+        source.universal(cost=0.001).to("q", hg.to_function(drop))
+        report = app.run(hg.Simulated(workers=1, call_overhead=0.004), policy)  # type: ignore[arg-type]
+        return report.queries["q"].latency.mean
+
+    tuned = hg.policies.tuned("mc")
+    assert run(tuned) < 1.3 * run("mc")
+    assert len(tuned.history) < 20
+
+
 def test_what_is_tuned_must_have_trains_to_tune() -> None:
     with pytest.raises(PipelineError, match="'lp'"):
         hg.policies.tuned("lp")

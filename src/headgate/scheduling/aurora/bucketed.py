@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.calendar import CalendarQueue
 from headgate.scheduling.aurora.priority import SLICE, PriorityTuple
 from headgate.scheduling.aurora.utility_space import Piece, Ranges, UtilitySpace, pieces
 from headgate.scheduling.events import Event, Finished
-from headgate.scheduling.interface import Decision, Plan
+from headgate.scheduling.interface import Call, Decision, Plan
+from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 
 PARTITIONS = 20
 """Ranges of gradient and of slack: the paper's best (section 6.3)."""
 LOOK_AGAIN = 8
 """A box's cost is looked at anew every so many calls, its train every so many times that it is chosen."""
+NEARLY_EMPTY = 4
+"""The execution queue is filled again when less than a fourth of it is left."""
 DRIFT = 0.1
 """Measured costs may drift until they move a box by that share of a time slice."""
 
@@ -39,22 +43,41 @@ class BucketedPriorityTuple(PriorityTuple):
     So each box's bucket is the one where it belongs or a better one, and that of a chosen box is right.
     The box that has been longest without a call, whose turn it is in one of eight decisions, is found in the
     same way.
+
+    Chosen boxes wait in an execution queue from which all workers take.  It is filled from the buckets in
+    order when it is nearly empty, so the buckets are looked at once for several plans.  By default it holds
+    one plan for each worker, so that no plan waits for long.  A step takes boxes from the buckets in order
+    until it is full.
     """
 
     name = "qos_bucketed"
 
     def __init__(
-        self, gradients: int = PARTITIONS, slacks: int = PARTITIONS, time_slice: float = SLICE
+        self,
+        gradients: int = PARTITIONS,
+        slacks: int = PARTITIONS,
+        time_slice: float = SLICE,
+        train: Train | None = None,
+        traverse: str | None = None,
+        queue: int | None = None,
     ) -> None:
         if gradients < 1 or slacks < 1:
             raise PipelineError(
                 f"qos_bucketed(gradients={gradients}, slacks={slacks}): there must be at least 1 of each."
             )
-        super().__init__(time_slice)
+        if queue is not None and queue < 1:
+            raise PipelineError(f"qos_bucketed(queue={queue}): the execution queue holds at least 1 plan.")
+        super().__init__(time_slice, train, traverse)
         self.gradients, self.slacks = gradients, slacks
+        self._queue_length = queue
 
     def begin(self, workers: int) -> None:
         super().begin(workers)
+        self._most_queued = self._queue_length or workers
+        self.execution_queue: deque[int] = deque()
+        """Boxes whose plans run next."""
+        self.refills = 0
+        """How often the queue was filled from the buckets."""
         boxes = self.catalog.boxes
         self._costs = [box.cost for box in boxes]
         self._prepare()
@@ -203,12 +226,65 @@ class BucketedPriorityTuple(PriorityTuple):
     # --- the choice -----------------------------------------------------------------------------------
 
     def choose(self, worker: int, now: float) -> Plan | None:
+        queue = self.execution_queue
+        while True:
+            if len(queue) * NEARLY_EMPTY < self._most_queued:
+                self._fill(now)
+            if not queue:
+                return None
+            place = queue.popleft()
+            if self.catalog.is_ready[place]:  # or another plan has run it meanwhile
+                return self._called(self._plan(place, now))
+
+    def step(self, worker: int, now: float) -> Plan | None:
         self._settle(now)
-        if not self._filled:
-            return None
-        place = self._longest() if self._is_fair() else self._best(now)
+        step = Step(self.catalog)
+        if self._filled and self._is_fair():
+            step.add(self._of_step(self._longest(), now, step))
+        for place in self._in_order(now):
+            if step.full:
+                break
+            if place not in step:
+                step.add(self._of_step(place, now, step))
+        return self._called(step.plan)
+
+    def _of_step(self, place: int, now: float, step: Step) -> Plan:
+        """A box's plan with all that waits for it: the engine bounds a step's trains."""
+        step.work(place)
         self._members[self.assigned[place]].move_to_end(place)
-        return self._called(self._with_all_behind(place))
+        return tuple(Call(call.box, self.train or WHOLE_QUEUE) for call in self._plan(place, now))
+
+    def _fill(self, now: float) -> None:
+        """Fill the execution queue from the buckets in order; some of the places are for fairness."""
+        self._settle(now)
+        queue = self.execution_queue
+        wanted = self._most_queued - len(queue)
+        fair = self._filled and sum(self._is_fair() for _ in range(wanted))
+        found = [self._longest()] if fair else []
+        if self._filled and wanted == 1 and not fair:
+            found = [self._best(now)]
+        elif wanted > len(found):
+            found += islice((place for place in self._in_order(now) if place not in queue), wanted)
+        self.refills += bool(found)
+        for place in dict.fromkeys(found[:wanted]):
+            if place not in queue:
+                self._members[self.assigned[place]].move_to_end(place)
+                queue.append(place)
+
+    def _in_order(self, now: float) -> Iterator[int]:
+        """Boxes from the best bucket to the last, in each bucket in turn."""
+        for gradient in range(self._most, -1, -1):
+            if self._next_rise[gradient] <= now:
+                self._look(gradient, now)
+        for bucket in range(self.gradients * self.slacks - 1, -1, -1):
+            gradient, slack = divmod(bucket, self.slacks)
+            if not self._rows[gradient] >> slack & 1:
+                continue
+            for place in list(self._members[bucket]):
+                if self._until[place] <= now:
+                    self._assign(place, now)  # it has fallen, and comes in its own bucket's turn
+                if self.assigned[place] == bucket:
+                    yield place
 
     def _best(self, now: float) -> int:
         """The next in turn of the best bucket."""
@@ -239,6 +315,7 @@ class BucketedPriorityTuple(PriorityTuple):
                 return place
 
     def _train(self, place: int) -> Train:
+        """As qos, looked at anew only now and then."""
         if self._trains[place] is WHOLE_QUEUE or self._chosen[place] % LOOK_AGAIN == 0:
             self._trains[place] = super()._train(place)
         self._chosen[place] += 1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from headgate.scheduling.aurora.superbox import DynamicSuperbox
+from headgate.scheduling.aurora.traverser import Traverser
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
@@ -26,6 +27,9 @@ class PriorityTuple(Pull):
     more to lose: of every eight decisions one goes to the box that has been longest without a call, so a box
     that is ready runs after at most eight times as many decisions as there are boxes.
 
+    With ``train``, calls take what that rule says.  With ``traverse``, the whole query of the box runs, in
+    the order of that traversal.
+
     A step takes the queries whose utility would fall before the next step is over, then others as far as its
     time allows (``aurora/superbox.py``).  Of every eighth step, up to half goes first to the queries that
     have been longest without a call, which gives the same bound.
@@ -33,12 +37,23 @@ class PriorityTuple(Pull):
 
     name = "qos"
     needs = frozenset({"latency"})
+    settings = frozenset({"batch"})
+    train: Train | None
 
-    def __init__(self, time_slice: float = SLICE) -> None:
+    def __init__(
+        self, time_slice: float = SLICE, train: Train | None = None, traverse: str | None = None
+    ) -> None:
         self.time_slice = time_slice
+        self.train = train
+        self._traverser = None if traverse is None else Traverser(traverse)
+        if self._traverser is not None:
+            self.needs |= self._traverser.needs
 
     def begin(self, workers: int) -> None:
         boxes = self.catalog.boxes
+        self._queries = self.catalog.superboxes()
+        if self._traverser is not None:
+            self._traverser.begin(self.catalog)
         self._after = [self.catalog.downstream(place) for place in range(len(boxes))]
         self._calls = [tuple(Call(box, WHOLE_QUEUE) for box in after) for after in self._after]
         self._below = [self._of_queries(place) for place in range(len(boxes))]
@@ -76,7 +91,7 @@ class PriorityTuple(Pull):
         if not ready:
             return None
         if self._is_fair():
-            return self._called(self._with_all_behind(min(ready, key=self._turns.__getitem__)))
+            return self._called(self._plan(min(ready, key=self._turns.__getitem__), now))
         return self._called(self._box(ready, now))
 
     def step(self, worker: int, now: float) -> Plan | None:
@@ -99,11 +114,28 @@ class PriorityTuple(Pull):
         """The box of the highest priority; of equal ones they take turns."""
         count = len(self.catalog.boxes)
         ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
-        return self._with_all_behind(max(ready, key=ranks.__getitem__))
+        return self._plan(max(ready, key=ranks.__getitem__), now)
 
-    def _with_all_behind(self, place: int) -> Plan:
+    def _plan(self, place: int, now: float) -> Plan:
+        """The superbox of a box: all that follows it, or the query to which it is worth most."""
         self._last = place
+        if self._traverser is not None:
+            query = self._worth_most(place, now)
+            train = self.train or WHOLE_QUEUE
+            return tuple(Call(box, train) for box in self._traverser.order(self._queries[query], query))
+        if self.train is not None:
+            return tuple(Call(box, self.train) for box in (place, *self._after[place]))
         return (Call(place, self._train(place)), *self._calls[place])
+
+    def _worth_most(self, place: int, now: float) -> str:
+        """The query of a box that loses most by waiting, the first of equals."""
+        boxes = self.catalog.boxes
+        latency = boxes[place].latency(now)
+        lost = {
+            query: self.catalog.goals[query].gradient(latency + sum([boxes[box].cost for box in below]))
+            for query, below in self._below[place]
+        }
+        return max(boxes[place].queries, key=lambda query: lost.get(query, 0.0))
 
     def _train(self, place: int) -> Train:
         through = self.catalog.through(place, {})

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.priority import PriorityTuple
-from headgate.scheduling.aurora.traversals import min_cost
 from headgate.scheduling.interface import Call, Plan
 from headgate.scheduling.steps import Step
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
@@ -18,21 +17,19 @@ class TopK(PriorityTuple):
     """The k most urgent boxes of the most urgent query, with all that leads from them to its output.
 
     Urgency is the priority tuple.  The superbox is the tree rooted at the query's output box that spans the k
-    boxes of highest priority among those that can run; every box of it is called once, after those that feed
-    it.  Nothing starves: of every eight decisions one begins with the box that has been longest without a
-    call.  A step takes the spanners of the next queries along until it is full.
+    boxes of highest priority among those that can run; by default every box of it is called once, after those
+    that feed it (``traverse``).  Nothing starves: of every eight decisions one begins with the box that has
+    been longest without a call.  A step takes the spanners of the next queries along until it is full.
     """
 
     name = "top_k"
-    settings = frozenset({"batch"})
     train: Train
 
-    def __init__(self, k: int = K, train: Train = WHOLE_QUEUE) -> None:
+    def __init__(self, k: int = K, train: Train = WHOLE_QUEUE, traverse: str = "mc") -> None:
         if k < 1:
             raise PipelineError(f"Policy 'top_k': k={k} must be at least 1.")
-        super().__init__()
+        super().__init__(train=train, traverse=traverse)
         self.k = k
-        self.train = train
 
     def begin(self, workers: int) -> None:
         super().begin(workers)
@@ -77,4 +74,5 @@ class TopK(PriorityTuple):
             spanned.add(query)
             top = [box for box in order if query in self._paths[box]][: self.k]
             spanner = dict.fromkeys(box for each in top for box in self._paths[each][query])
-            yield tuple(Call(box, self.train) for box in min_cost(self.catalog.boxes, spanner)), top
+            assert self._traverser is not None
+            yield tuple(Call(box, self.train) for box in self._traverser.order(spanner)), top

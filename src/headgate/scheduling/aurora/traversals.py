@@ -75,25 +75,56 @@ def min_memory(boxes: Sequence[BoxEntry], superbox: Collection[int]) -> list[int
 def mean_latency(boxes: Sequence[BoxEntry], superbox: Collection[int], order: Sequence[int]) -> float:
     """The mean time at which results of what is queued now are expected to leave a superbox, traversed so.
 
-    A call takes its overhead and its tuples' costs; its results come evenly over the latter.
+    A call takes its overhead and its tuples' costs; its results come evenly over the latter.  Where streams
+    meet in order, tuples wait for those of sources before theirs: what is queued came from the sources one
+    after the other.  A box that was not called yet is expected to have the overhead of the others.
     """
-    waiting = {box: float(boxes[box].queue.tuples) for box in superbox}
+    called = [boxes[box].call_overhead for box in superbox if boxes[box].calls]
+    usual = sum(called) / len(called) if called else 0.0
+    waiting: dict[int, dict[int, float]] = {
+        box: {_turn(boxes[box]): boxes[box].queue.tuples} for box in superbox
+    }
+    before = {box: _upstream(boxes, box, waiting) for box in superbox if boxes[box].merges}
     now = results = weighted = 0.0
     for place in order:
-        tuples = waiting[place]
+        box = boxes[place]
+        first = min(
+            [turn for up in before.get(place, ()) for turn, left in waiting[up].items() if left > LEAST],
+            default=math.inf,
+        )
+        taken = {turn: tuples for turn, tuples in waiting[place].items() if turn < first}
+        tuples = sum(taken.values())
         if tuples <= LEAST:
             continue
-        box = boxes[place]
-        waiting[place] = 0.0
-        seconds, made = tuples * box.cost, tuples * box.selectivity
-        now += box.call_overhead + seconds
+        for turn in taken:
+            del waiting[place][turn]
+        seconds = tuples * box.cost
+        # Less than a tuple is the chance of one, and without any there is no call.
+        now += min(tuples, 1.0) * (box.call_overhead if box.calls else usual) + seconds
         inside = [down for down in box.downstream if down in waiting]
         for down in inside:
-            waiting[down] += made
+            for turn, count in taken.items():
+                waiting[down][turn] = waiting[down].get(turn, 0.0) + count * box.selectivity
         if not inside:
+            made = tuples * box.selectivity
             results += made
             weighted += made * (now - seconds * (1 - 1 / max(tuples, 1.0)) / 2)
     return weighted / results if results > LEAST else 0.0
+
+
+def _turn(box: BoxEntry) -> int:
+    """When what is queued at a box was admitted, next to others; where streams meet, it need not wait."""
+    return min(box.fed_by, default=-1) if not box.merges else -1
+
+
+def _upstream(boxes: Sequence[BoxEntry], box: int, superbox: Collection[int]) -> set[int]:
+    found: set[int] = set()
+    todo = [box]
+    while todo:
+        more = [up for up in boxes[todo.pop()].upstream if up in superbox and up not in found]
+        found.update(more)
+        todo += more
+    return found
 
 
 def memory_freed(box: BoxEntry, tuple_bytes: float) -> float:

@@ -46,6 +46,11 @@ class Climber:
         self._wait = {1: 1, -1: 1}
         """Periods until a direction is tried."""
 
+    @property
+    def trying(self) -> bool:
+        """Whether the present value is a step that has not been judged yet."""
+        return self._step != 0
+
     def bound(self, highest: int) -> None:
         """Another upper end; a value above it is brought down, and a step that is being tried ends there."""
         self._highest = max(highest, self._lowest)

@@ -76,15 +76,19 @@ class Tuned(Around):
         latency = self._latencies.of_period(now)
         if self._catalog.plan_overhead or not latency:
             return  # the engine bounds steps, so their trains have the best length already
-        before = self._climber.value
-        if self._usual and not self._usual / OTHER < latency < self._usual * OTHER:
-            self._climber = self._new_climber(before)
-        self._usual = latency
-        # Trains longer than any queue are all the same: the longest that differs is where to go on from.
-        most = math.floor(math.log(self._longest, FACTOR) + LEAST)
+        before, trying = self._climber.value, self._climber.trying
+        # A trial has another latency by its train, not by the load: what was learned stays, and so do pauses.
+        if not trying:
+            if self._usual and not self._usual / OTHER < latency < self._usual * OTHER:
+                self._climber = self._new_climber(before)
+            self._usual = latency
+        # Trains longer than any queue are all the same: the shortest of them is where to go on from.
+        most = math.ceil(math.log(self._longest, FACTOR) - LEAST)
         self._climber.bound(most + (self._longest == FACTOR**before))
         self._longest = 1
         after = self._climber.reconsider(1.0 / latency)
+        if trying:
+            self._usual = latency if after == before else 0.0
         if after != before:
             self.history.append((now, FACTOR**after))
             self.policy.train = Count(FACTOR**after)
