@@ -129,8 +129,9 @@ def _sides(one: Any, two: Any, left: Columns, right: Columns) -> tuple[str, str]
 def _bounds(part: Any, left: Columns, right: Columns, found: _Condition) -> bool:
     """Takes in a condition on the times of both rows; False if it is none."""
     if kind(part) == "Between":
-        lower = _bound(part.proj(), part.lower(), 1, 0, left, right, found)
-        return lower and _bound(part.proj(), part.upper(), -1, 0, left, right, found)
+        middle, low, high = (part.productElement(place) for place in range(3))
+        lower = _bound(middle, low, 1, 0, left, right, found)
+        return lower and _bound(middle, high, -1, 0, left, right, found)
     sign = _COMPARED.get(kind(part))
     return sign is not None and _bound(part.left(), part.right(), *sign, left, right, found)
 
