@@ -13,6 +13,7 @@ import pytest
 
 import headgate as hg
 import pyspark_programs as programs
+from headgate.engines.spark.session import open_session
 from headgate.errors import PipelineError
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -21,9 +22,7 @@ DAY_LATER = datetime(2024, 1, 1, 12)
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    from pyspark.sql import SparkSession
-
-    found = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    found = open_session("local[2]", "programs", {}, list)
     own = found.newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.shuffle.partitions", "1")
