@@ -53,8 +53,20 @@ def text(expression: Any, columns: Columns) -> str:
         column = columns[number(attribute)]
         if known.setdefault(spelled, column) != column:
             raise refused(expression, f"it reads two columns called {attribute.name()}; rename one of them.")
-    tree = parse_one(expression.sql(), read="spark")
+    tree = parse_one(_said(expression), read="spark")
     return str(tree.transform(lambda node: _replaced(node, known)).sql(dialect="spark"))
+
+
+def _said(expression: Any) -> str:
+    """Catalyst's text of an expression; it leaves out what from_json reads, so that is put back."""
+    said = str(expression.sql())
+    todo = [expression]
+    while todo:
+        part = todo.pop()
+        todo += elements(part.children())
+        if kind(part) == "JsonToStructs":
+            said = said.replace(part.sql(), f"{part.sql()[:-1]}, '{part.schema().sql()}')")
+    return said
 
 
 def _replaced(node: exp.Expr, known: Mapping[tuple[str, ...], str]) -> exp.Expr:
@@ -67,11 +79,8 @@ def _replaced(node: exp.Expr, known: Mapping[tuple[str, ...], str]) -> exp.Expr:
                 for field in parts[length:]:
                     found = exp.Dot(this=found, expression=exp.to_identifier(field, quoted=True))
                 return found
-    if (
-        isinstance(node, exp.Split)
-        and node.args.get("limit") is not None
-        and node.args["limit"].sql() == "-1"
-    ):
+    limit = node.args.get("limit") if isinstance(node, exp.RegexpSplit) else None
+    if limit is not None and limit.sql() == "-1":
         node.set("limit", None)  # no limit, which is what leaving it out says
     return node
 

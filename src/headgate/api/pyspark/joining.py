@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,11 +21,13 @@ from headgate.api.pyspark.catalyst import (
     text,
     unique,
 )
+from headgate.api.pyspark.taken import Taken
+from headgate.engines.spark.plans import rows_of
 from headgate.graph.schema import normalise
 from headgate.sql import compile_expression
 
-if TYPE_CHECKING:
-    from headgate.api.pyspark.taking import Taken, Taking
+Take = Callable[[Any], Taken]
+"""Takes a node of the plan over."""
 
 _HOW = {
     "INNER": "inner",
@@ -57,14 +60,14 @@ class _Condition:
     rest: list[Any] | None = None
 
 
-def join(taking: Taking, node: Any) -> Taken:
+def join(take: Take, node: Any) -> Taken:
     left, right = elements(node.children())
     how = _HOW.get(str(node.joinType().sql()))
     if how is None:
         raise refused(node, f"a {node.joinType().sql()} join is not taken over.")
     if not left.isStreaming() or not right.isStreaming():
-        return _with_table(taking, node, how)
-    one, two = taking.take(left), taking.take(right)
+        return _with_table(take, node, how)
+    one, two = take(left), take(right)
     clashing = unique(list(two.columns.items()), set(one.stream.schema.names))
     texts = [f"{column(two.columns[place])} AS {column(name)}" for place, name in clashing.items()]
     two = replace(
@@ -129,8 +132,9 @@ def _sides(one: Any, two: Any, left: Columns, right: Columns) -> tuple[str, str]
 def _bounds(part: Any, left: Columns, right: Columns, found: _Condition) -> bool:
     """Takes in a condition on the times of both rows; False if it is none."""
     if kind(part) == "Between":
-        lower = _bound(part.proj(), part.lower(), 1, 0, left, right, found)
-        return lower and _bound(part.proj(), part.upper(), -1, 0, left, right, found)
+        middle, low, high = (part.productElement(place) for place in range(3))
+        lower = _bound(middle, low, 1, 0, left, right, found)
+        return lower and _bound(middle, high, -1, 0, left, right, found)
     sign = _COMPARED.get(kind(part))
     return sign is not None and _bound(part.left(), part.right(), *sign, left, right, found)
 
@@ -173,13 +177,13 @@ def _shifted(said: str) -> tuple[str, int] | None:
     return shifted.group(1), micros if shifted.group(2) == "+" else -micros
 
 
-def _with_table(taking: Taking, node: Any, how: str) -> Taken:
+def _with_table(take: Take, node: Any, how: str) -> Taken:
     """A stream with a table that does not change: its columns are looked up."""
     left, right = elements(node.children())
     if not left.isStreaming() or how not in ("inner", "left"):
         raise refused(node, "a table may be the right side of an inner or left join only.")
-    one = taking.take(left)
-    table = _table(right)
+    one = take(left)
+    table = rows_of(right)
     there = {number(a): str(a.name()) for a in elements(right.output())}
     said = _condition(node, one.columns, there)
     if said.rest or said.on:
@@ -199,13 +203,3 @@ def _with_table(taking: Taking, node: Any, how: str) -> Taken:
     if how == "inner":
         stream = stream.filter(_FOUND)
     return replace(one, stream=stream.drop(_FOUND, *keys), columns={**one.columns, **columns})
-
-
-def _table(plan: Any) -> pa.Table:
-    """The rows of a plan that is no stream."""
-    from pyspark.sql import DataFrame, SparkSession
-
-    session = SparkSession.active()
-    datasets = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset$")
-    made = getattr(datasets, "MODULE$").ofRows(session._jsparkSession, plan)
-    return DataFrame(made, session).toArrow()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pyarrow as pa
-
 from headgate.api.pipeline import Pipeline
 from headgate.api.pyspark.catalyst import refused
 from headgate.connectors.files import from_files
@@ -17,21 +15,13 @@ from headgate.connectors.kafka import from_kafka
 from headgate.connectors.rate import from_rate
 from headgate.connectors.source import Source
 from headgate.connectors.table import from_table
+from headgate.engines.spark.plans import arrow_schema
 from headgate.graph.network import Arrow, Port
 from headgate.graph.schema import normalise
 
 _FILES = ("json", "csv", "parquet", "text")
 _HARMLESS = {"path", "header", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "multiline"}
 _KAFKA = {"subscribe", "kafka.bootstrap.servers", "startingoffsets", "failondataloss", "maxoffsetspertrigger"}
-
-
-def arrow_schema(spark_schema: Any) -> pa.Schema:
-    """The Arrow schema of a Spark schema that lives in the JVM."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    found = StructType.fromJson(json.loads(spark_schema.json()))
-    return normalise(to_arrow_schema(found, timezone="UTC"))
 
 
 def relation(node: Any, pipeline: Pipeline, follow: bool) -> Port:
@@ -65,7 +55,7 @@ def _files(node: Any, name: str, options: dict[str, str], follow: bool) -> tuple
     if strange:
         raise refused(node, f"option '{strange[0]}' of its files is not understood.")
     path = options["path"].removeprefix("file:")
-    source = from_files(path, format=format, schema=arrow_schema(node.schema()), follow=follow)
+    source = from_files(path, format=format, schema=normalise(arrow_schema(node.schema())), follow=follow)
     return source, path.rstrip("/").rsplit("/", 1)[-1]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from headgate.api.pipeline import Pipeline
 from headgate.api.pyspark.catalyst import (
-    Columns,
     column,
     elements,
     kind,
@@ -19,7 +18,9 @@ from headgate.api.pyspark.catalyst import (
     text,
     unique,
 )
+from headgate.api.pyspark.joining import join
 from headgate.api.pyspark.sources import relation
+from headgate.api.pyspark.taken import Taken
 from headgate.api.streams import Stream
 from headgate.errors import HeadgateError
 from headgate.graph.durations import parse_duration
@@ -31,23 +32,6 @@ _END = re.compile(r"\+ (\d+)L?\)+$")
 _TIME = re.compile(r"^named_struct\('start', (?:knownnullable\()?precisetimestampconversion\(")
 _GAP = re.compile(r"CAST\('([^']+)' AS INTERVAL\)")
 _PASSED_THROUGH = {"SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A part of a plan as a stream."""
-
-    stream: Stream
-    columns: Columns
-    """By attribute, its column."""
-    watermarks: dict[str, int] = field(default_factory=dict)
-    """By column, its allowed lateness in microseconds."""
-    windows: dict[int, Window] = field(default_factory=dict)
-    """By attribute, the windows that an aggregate above will group by."""
-
-    def passed(self, stream: Stream) -> Taken:
-        """The same columns after another box."""
-        return replace(self, stream=stream)
 
 
 class Taking:
@@ -190,9 +174,7 @@ class Taking:
         return child.passed(child.stream.drop_duplicates())
 
     def _join(self, node: Any) -> Taken:
-        from headgate.api.pyspark.joining import join
-
-        return join(self, node)
+        return join(self.take, node)
 
     def _aggregate(self, node: Any) -> Taken:
         child = self._child(node)
