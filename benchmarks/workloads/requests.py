@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
+from benchmarks.workloads.merging import Merge
 from headgate.api import Stream
 from headgate.connectors.sink import Sink
 from headgate.demo.examples import load_example
@@ -129,22 +131,32 @@ def pipeline(stream: Stream, size: int) -> Stream:
 def sort_merge(stream: Stream, size: int) -> Stream:
     """A scan, sorts of the parts that a remainder of x makes, and a tree of boxes that merge two each.
 
-    A box lets an hour go when it has seen a later one, and at the end of the stream all that is left, one
-    input after the other.  So a level must wait as long for late rows as those before it hold hours back:
-    0, 1, 3, 7, … hours.
+    A sorting box lets an hour go when it has seen a later one, and at the end all that is left.
     """
-
-    def sorted_by_hour(part: Stream, lateness: int) -> Stream:
-        return part.top(1 << 40, by="y, x", every="1 hour", on="at", lateness=f"{lateness} hours")
-
     stream = scan(stream)
-    parts = [sorted_by_hour(stream.filter(f"x % {size} = {part}"), 0) for part in range(size)]
-    level = 0
+    parts = [
+        stream.filter(f"x % {size} = {part}").top(1 << 40, by="y, x", every="1 hour", on="at")
+        for part in range(size)
+    ]
     while len(parts) > 1:
-        pairs = [parts[place : place + 2] for place in range(0, len(parts), 2)]
-        parts = [sorted_by_hour(pair[0].union(*pair[1:]), 2**level - 1) for pair in pairs]
-        level += 1
+        merged = [merge(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+        parts = merged + parts[len(merged) * 2 :]
     return parts[0]
+
+
+def merge(one: Stream, other: Stream) -> Stream:
+    """Two streams that are sorted by y within every hour, as one."""
+    return one.apply(Merge(one.schema, _hour_and_y), other)
+
+
+def _hour_and_y(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+    """The number of the hour, and y, which is below 1, behind the point."""
+    hours: npt.NDArray[np.float64] = _times(batch) // 3_600_000_000
+    return hours + batch.column("y").to_numpy()
+
+
+def _times(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+    return batch.column("at").cast(pa.int64()).to_numpy().astype(np.float64)
 
 
 def scan(stream: Stream) -> Stream:
@@ -159,14 +171,14 @@ def parallel(streams: Sequence[Stream]) -> Stream:
 
 
 def merges(streams: Sequence[Stream]) -> Stream:
-    """A pipeline of boxes that take what the one before sends and what a box of their own scans, in order.
+    """A pipeline of boxes that merge what the one before sends with what a box of their own scans, by time.
 
     That is what a query of many merge joins is, such as Q2 of SP²Bench.  Every stage lets about half of its
     rows pass, so that all have about as much to do.
     """
     first, *others = [scan(stream) for stream in streams]
     for stage, other in enumerate(others):
-        first = first.union(other).filter(f"(x + key + {stage}) % 2 = 0")
+        first = first.apply(Merge(first.schema, _times, half=stage), other)
     return first
 
 

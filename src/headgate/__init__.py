@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate import extend
     from headgate.api import App, KeyedStream, Stream, WindowedStream
+    from headgate.api.app import from_spark
     from headgate.api.running import Running
     from headgate.connectors.batches import from_batches
     from headgate.connectors.console import to_console
@@ -68,6 +69,7 @@ __all__ = [
     "from_files",
     "from_kafka",
     "from_rate",
+    "from_spark",
     "from_table",
     "policies",
     "session",
@@ -104,6 +106,7 @@ _PLACES = {
     "from_files": "headgate.connectors.files",
     "from_kafka": "headgate.connectors.kafka",
     "from_rate": "headgate.connectors.rate",
+    "from_spark": "headgate.api.app",
     "from_table": "headgate.connectors.table",
     "policies": "headgate.scheduling.policies",
     "session": "headgate.graph.windows",

@@ -14,7 +14,7 @@ import pytest
 
 import headgate as hg
 from headgate import testing
-from headgate.engines.base import default_packet_rows, half_of_l2
+from headgate.engines.base import LEAST_ROWS, MOST_ROWS, default_packet_rows, half_of_l2
 from headgate.engines.threads import workers as threads_workers
 from headgate.errors import PipelineError
 from headgate.machine import host as machines
@@ -223,10 +223,28 @@ def test_this_machine() -> None:
     assert set(machines.read(Path("/sys")).cores) <= os.sched_getaffinity(0)
     found = machines.host()
     assert machines.host() is found
-    second = found.cache(found.cores[0], 2)
-    assert second is not None
-    assert half_of_l2() == second.size // 2
-    assert default_packet_rows() == max(8192, min(131_072, second.size // 16))
+    assert half_of_l2() == half_of_l2(found)
+    assert default_packet_rows() == max(LEAST_ROWS, min(MOST_ROWS, half_of_l2() // 8))
+
+
+def test_packets_are_half_of_l2_in_bytes_of_the_rows_that_are_read_on_the_machine_that_runs_them() -> None:
+    """Not in values of one column, and not those of the machine that simulates (B7)."""
+    machine = {name: machines.get(name) for name in ("e7540", "e5310")}
+    assert half_of_l2(machine["e7540"]) == 128 * 1024
+    assert half_of_l2(machine["e5310"]) == 1024 * 1024, "two cores share 4 MB"
+    assert default_packet_rows(56.0) == max(LEAST_ROWS, min(MOST_ROWS, half_of_l2() // 56))
+
+    def rows(app: hg.App, **given: Any) -> int:
+        return app.run(hg.Simulated(topology="e7540", workers=1, **given), "bobox").packet_rows
+
+    columns = {name: [1, 2, 3] for name in "abcdefgh"}
+    app = hg.App("wide")
+    wide = app.source("wide", hg.from_batches([pa.record_batch(columns)]))
+    wide.filter("a > 1").select("a", "b").to("q", hg.to_list([]))
+    assert rows(app) == 128 * 1024 // 16, "two columns are read"
+    wide.filter("h > 1").to("all", hg.to_list([]))
+    assert rows(app) == 128 * 1024 // 64
+    assert rows(app, packet_rows=100) == 100
 
 
 # --- by name, file and text -----------------------------------------------------------------------------

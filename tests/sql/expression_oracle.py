@@ -173,7 +173,11 @@ class Oracle:
     def __init__(self, spark: Any, data: pa.Table) -> None:
         self.spark = spark
         self.batch = data.combine_chunks().to_batches()[0]
-        self.frame = spark.createDataFrame(data).coalesce(1).cache()
+        frame = spark.createDataFrame(data)
+        for name in ("wall", "wall2"):
+            # createDataFrame gives times without a zone the session's.
+            frame = frame.withColumn(name, frame[name].cast("timestamp_ntz"))
+        self.frame = frame.coalesce(1).cache()
         self.frame.count()
 
     def check(self, texts: list[str], *, raising: int = 1) -> None:

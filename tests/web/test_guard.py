@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import headgate as hg
 from headgate.api.running import Running
 from headgate.errors import PipelineError
 from headgate.web.guard import LONGEST_BODY, Guard
+from headgate.web.metrics import _KNOWN
 from headgate.web.server import Page
 from waiting import eventually
 
@@ -134,3 +136,17 @@ def test_metrics_and_health_tell_what_a_run_does(site: Site) -> None:
     assert site.ask("GET", "/healthz")[0] == 200
     status, why, _ = site.ask("GET", "/readyz")
     assert (status, "'bad' is failed" in why) == (503, True)
+
+
+def test_every_metric_is_documented_and_the_dashboard_asks_for_metrics_that_exist() -> None:
+    names = {name for name, _, _ in _KNOWN}
+    docs = Path(__file__).parents[2] / "docs"
+    told = set()
+    for row in (docs / "operations.md").read_text().splitlines():
+        before = ""
+        for name in re.findall(r"`((?:headgate)?_[a-z_]+)`", row.partition("|")[2].partition("|")[0]):
+            before = name if name.startswith("headgate") else before
+            told.add(name if name.startswith("headgate") else "_".join(before.split("_")[:2]) + name)
+    assert told == names
+    asked = re.findall(r"headgate_[a-z_]+", (docs / "grafana.json").read_text())
+    assert {re.sub("_bucket$", "", name) for name in asked} <= names

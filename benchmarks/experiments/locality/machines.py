@@ -19,6 +19,7 @@ from benchmarks.findings import ALIKE, checked
 from benchmarks.result import Result
 from benchmarks.workloads import requests
 from headgate.api import App
+from headgate.engines import base
 from headgate.engines.simulated import Simulated
 from headgate.machine import host as topology
 from headgate.machine import memory_model
@@ -98,11 +99,7 @@ class Case:
 
 def half_of_l2(machine: str) -> int:
     """Bytes: half of what a core has of L2, which cores may share (threads of one core share all of it)."""
-    described = topology.get(machine)
-    second, first = described.cache(described.cores[0], 2), described.cache(described.cores[0], 1)
-    assert second is not None
-    assert first is not None
-    return second.size // 2 // (len(second.cores) // len(first.cores))
+    return base.half_of_l2(topology.get(machine))
 
 
 def cases(machine: str, sizes: Sizes, levels: Sequence[float]) -> list[Case]:

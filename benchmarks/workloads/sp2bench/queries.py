@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_PREFIXES = """\
+PREFIXES = """\
 PREFIX rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#>
 PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#>
 PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
@@ -126,5 +126,5 @@ LIMIT 10
 OFFSET 50""",
 }
 
-QUERIES = {name: _PREFIXES + text for name, text in _PLAIN.items()}
+QUERIES = {name: PREFIXES + text for name, text in _PLAIN.items()}
 """By name, as SP²Bench has them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
+from headgate.api.pyspark.adopting import Written, stream_of
 from headgate.api.running import Running
 from headgate.api.sparql import sparql
 from headgate.api.sql import statements
@@ -26,6 +27,7 @@ from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
 from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
+from headgate.graph.qos import QoS
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
@@ -71,6 +73,31 @@ class App:
         Equal parts of several queries are one box.
         """
         return self._session.sql(query)
+
+    def from_spark(self, dataframe: Any, *, follow: bool = True, update: bool = False) -> Stream:
+        """The stream that a streaming DataFrame of PySpark describes: ``app.from_spark(df).to(…)``.
+
+        Boxes are made from its analysed plan.  With ``follow=False`` its files end with those that are there.
+        With ``update=True`` windows give their new value with every row, as outputMode("update") does.
+        """
+        return stream_of(dataframe, self._pipeline, follow, update)
+
+    def adopt(self, writer: Any, *, name: str | None = None, qos: QoS | None = None) -> Stream:
+        """Take over a query of Structured Streaming: ``app.adopt(df.writeStream.format("parquet")…)``.
+
+        Give the writer in place of calling its ``start()``.  Its format, path and options, ``foreachBatch``
+        and the output modes append and update are kept; its checkpoint location is not used, as the engine
+        has one for all queries.  With ``trigger(availableNow=True)`` its files end with those that are there.
+        """
+        written = Written(writer)
+        if written.mode not in ("Append", "Update"):
+            raise PipelineError(
+                f"adopt: outputMode('{written.mode.lower()}') would write all results again and again; use "
+                "'append' or 'update'."
+            )
+        stream = stream_of(written.dataframe, self._pipeline, not written.finite, written.mode == "Update")
+        query = name or written.options.get("queryname") or self._pipeline.next_name("adopted")
+        return stream.to(query, written.sink(), qos=qos)
 
     def sparql(self, text: str, data: str | Path, *, name: str | None = None) -> Stream:
         """The answers to a SPARQL question over the triples in the folder ``data``, as a stream that ends.
@@ -264,3 +291,10 @@ def _load_sql(path: Path) -> App:
 def _load(path: str) -> list[Output]:
     """The queries of an application in a file."""
     return load_app(Path(path))._pipeline.outputs
+
+
+def from_spark(
+    dataframe: Any, app: App | None = None, *, follow: bool = True, update: bool = False
+) -> Stream:
+    """The stream that a streaming DataFrame of PySpark describes, in ``app`` or an application of its own."""
+    return (app or App("spark")).from_spark(dataframe, follow=follow, update=update)

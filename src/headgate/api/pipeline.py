@@ -25,6 +25,8 @@ class Pipeline:
         self.sources: list[Source] = []
         self.outputs: list[Output] = []
         self.dead_letter: Sink | None = None
+        self.adopted: dict[str, Source] = {}
+        """Sources of PySpark's plans, by what they read."""
         self._boxes: dict[str, Box] = {}
         self._numbers: dict[str, int] = {}
 

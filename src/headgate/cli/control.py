@@ -264,7 +264,11 @@ def query(
     views = {one["query"]: one["path"] for one in outputs}
     schemas = {one["query"]: one["schema"] for one in outputs if one.get("schema")}
     everything = as_csv or as_json
-    answer = ask(views, sql, schemas=schemas, limit=None if everything else SHOWN + 1)
+    show_answer(ask(views, sql, schemas=schemas, limit=None if everything else SHOWN + 1), as_csv, as_json)
+
+
+def show_answer(answer: pa.Table, as_csv: bool, as_json: bool) -> None:
+    """Print an answer as a table, or all of it for a program."""
     if as_csv:
         typer.echo(_safe(_csv(answer)), nl=False)
     elif as_json:

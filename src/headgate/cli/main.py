@@ -35,6 +35,7 @@ from headgate.cli.display import (
 )
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
+from headgate.cli.request import request
 from headgate.engines.base import Engine, Until
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
@@ -71,6 +72,7 @@ def options(
 
 
 register(cli)
+cli.command()(request)
 cli.add_typer(generate)
 cli.add_typer(calibration)
 

@@ -12,6 +12,8 @@ from headgate.graph.qos import QoS
 from headgate.runtime.observing import Observation
 
 Seconds = npt.NDArray[np.float64]
+MANY = 256
+"""Rows of one hand-over that are looked at."""
 KEPT = 32
 """Latencies of a query that a sample holds."""
 NOTHING = (0.0, 0.0, 0.0, 0.0)
@@ -36,24 +38,25 @@ class Delivered(NamedTuple):
         if not given:
             return Delivered((), 0, 0.0, None if qos is None else 0.0, 0)
         single = [(seconds, rows) for seconds, rows in given if isinstance(seconds, float)]
-        many = [seconds for seconds, _ in given if not isinstance(seconds, float)]
+        # Of many rows of one hand-over, some stand for all: watching must stay cheap at millions a second.
+        strides = [(s, -(-len(s) // MANY)) for s, _ in given if not isinstance(s, float)]
+        many = [seconds[::stride] for seconds, stride in strides]
         latencies = np.concatenate([np.array([seconds for seconds, _ in single]), *many])
-        weights = np.concatenate(
-            [np.array([rows for _, rows in single]), *(np.ones(len(own)) for own in many)]
-        )
-        rows = int(weights.sum())
+        alike = [np.full(len(own), len(s) / len(own)) for own, (s, _) in zip(many, strides, strict=True)]
+        weights = np.concatenate([np.array([rows for _, rows in single]), *alike])
+        rows = round(float(weights.sum()))
         mean = float(latencies @ weights) / max(rows, 1)
         kept = _kept(latencies, weights)
         if qos is None:
             return Delivered(kept, rows, mean, None, 0)
-        late = int(weights[latencies > goal(qos)].sum())
+        late = round(float(weights[latencies > goal(qos)].sum()))
         return Delivered(kept, rows, mean, float(qos.utilities(latencies) @ weights), late)
 
 
 def _kept(latencies: Seconds, weights: Seconds) -> list[tuple[float, int]]:
     """In order; of many, each stands for its neighbours before it."""
     order = np.argsort(latencies)
-    ranks = np.cumsum(weights[order]).astype(np.int64)
+    ranks = np.cumsum(weights[order]).round().astype(np.int64)
     ends = np.arange(len(order))
     if len(order) > KEPT:
         ends = np.unique(np.linspace(0, len(order) - 1, KEPT).round().astype(np.int64))

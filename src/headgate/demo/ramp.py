@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -36,7 +35,7 @@ class Ramp(RateSource):
             return 0
         step = int(np.searchsorted(self._times, now, side="right")) - 1
         rows = self._rows[step] + (now - self._times[step]) * self._rates[step]
-        burst = max(0, math.floor(rows / self.burst) - 1)
+        burst = max(0, int(rows // self.burst) - 1)
         while self.arrival(burst * self.burst) <= now:  # the estimate may be off where a division rounds
             burst += 1
         return int(burst * self.burst)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import pyarrow as pa
+
 from headgate.control.line import Line
 from headgate.errors import PipelineError, nearest
+from headgate.graph.needs import needs
 from headgate.graph.network import Network
+from headgate.graph.schema import row_bytes
 from headgate.machine.host import host
+from headgate.machine.topology import Topology
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.tuning.packet_size import PacketTuner
 
+LEAST_ROWS, MOST_ROWS = 16_384, 131_072
+"""Rows of a packet, where their number is not given."""
+UNKNOWN_L2 = 512 * 1024
+"""Bytes of L2 where the system does not tell."""
 Progress = Callable[[Report], None]
 Until = str | float | None
 
@@ -55,16 +64,30 @@ def refuse_history(network: Network, engine: str) -> None:
         )
 
 
-def half_of_l2() -> int:
-    """Bytes of half of a core's second-level cache, where packets work best (Bobox, section 5.3)."""
-    machine = host()
-    second = machine.cache(machine.cores[0], 2)
-    return second.size // 2 if second is not None else 256 * 1024
+def half_of_l2(machine: Topology | None = None) -> int:
+    """Bytes of half of a core's share of the second-level cache, where packets work best (Bobox, 5.3)."""
+    machine = machine or host()
+    first, second = (machine.cache(machine.cores[0], level) for level in (1, 2))
+    if second is None:
+        return UNKNOWN_L2 // 2
+    threads = 1 if first is None else len(first.cores)  # those of one core share all that it has
+    return second.size // 2 // max(1, len(second.cores) // threads)
 
 
-def default_packet_rows() -> int:
-    """Rows per packet: half of L2 in values of 8 bytes, since a kernel touches a column or two at a time."""
-    return max(8192, min(131_072, half_of_l2() // 8))
+def default_packet_rows(row: float = 8.0, machine: Topology | None = None) -> int:
+    """Rows per packet: half of L2 in rows of so many bytes.
+
+    On the host at least ``LEAST_ROWS``: for fewer, Python takes as long as the kernels.  A described machine
+    has no Python.
+    """
+    least = LEAST_ROWS if machine is None else 1
+    return max(least, min(MOST_ROWS, int(half_of_l2(machine) / row)))
+
+
+def widest_row(network: Network) -> float:
+    """Bytes of the widest row that the network reads; columns that nothing needs take no room."""
+    read = [pa.schema([own.schema.field(name) for name in own.names]) for own in needs(network)]
+    return max([row_bytes(schema) for schema in read], default=8.0)
 
 
 AUTO = "auto"
@@ -79,17 +102,22 @@ def check_packet_rows(engine: str, packet_rows: int | str | None) -> None:
     )
 
 
-def packets(policy: Policy, packet_rows: int | str | None) -> tuple[Policy, int]:
-    """The policy, which also tunes the size of packets if that was asked for; and the size to begin with."""
+def packets(
+    policy: Policy, packet_rows: int | str | None, network: Network, machine: Topology | None = None
+) -> tuple[Policy, int]:
+    """The policy, which also tunes the size of packets if that was asked for; and the size to begin with.
+
+    ``machine``: one that is described; None: the host.
+    """
     if isinstance(packet_rows, int):
         return policy, packet_rows
-    rows = default_packet_rows()
+    rows = default_packet_rows(widest_row(network), machine)
     return (PacketTuner(policy, rows) if packet_rows == AUTO else policy), rows
 
 
-def refitted(policy: Policy, packet_rows: int | str | None, rows: int) -> Policy:
-    """A policy that takes over in a run with packets of so many rows."""
-    return PacketTuner(policy, default_packet_rows(), rows) if packet_rows == AUTO else policy
+def refitted(policy: Policy, packet_rows: int | str | None, usual: int, rows: int) -> Policy:
+    """A policy that takes over in a run with packets of so many rows, where they usually have ``usual``."""
+    return PacketTuner(policy, usual, rows) if packet_rows == AUTO else policy
 
 
 def check_scheme(engine: str, what: str, given: str, known: Iterable[str]) -> None:

@@ -268,6 +268,15 @@ class _Arrow:
                 packet = packet.slice(0, below)
             self.ready.put(0, packet)
 
+    @property
+    def stuck(self) -> bool:
+        """Whether all rows have one serial and none may leave, as what boxes close at the end has."""
+        try:
+            first, last = self.waiting[0], self.waiting[-1]
+        except IndexError:
+            return False
+        return not self.ready.rows and first.order.first_serial == last.order.last_serial
+
     def head(self, rows: int) -> Serials:
         """Serials of the first rows that may leave."""
         found, total = [np.empty(0, dtype=np.int64)], 0
@@ -362,7 +371,9 @@ class Merge(Inbox):
         )
 
     def room(self, arrow: int) -> int:
-        return self.capacity - (0 if arrow in self.unbounded else self._arrows[arrow].rows)
+        room = self.capacity - (0 if arrow in self.unbounded else self._arrows[arrow].rows)
+        # Of one serial all rows must be there before the first can leave, however many there are.
+        return max(room, 1) if room <= 0 and self._arrows[arrow].stuck else room
 
     def packets(self) -> list[Packet]:
         found: list[Packet] = []

@@ -214,7 +214,7 @@ def _unit(call: Call) -> str:
 @function("timestampadd", args=3)
 def _timestampadd(call: Call) -> Node:
     unit = _unit(call)
-    node = _time(call, 2)
+    node = call.args[2] if t.is_timestamp(call.args[2].type) else _time(call, 2)
 
     def run(count: Value, value: Value) -> tuple[Value, Bad]:
         n = rows(count, value)

@@ -48,6 +48,11 @@ def from_base64(text: str) -> bytes:
     return base64.b64decode(body + "=" * (-len(body) % 4))
 
 
+@valued("to_base32", takes=(t.BINARY,), gives=t.STRING)
+def _to_base32(data: bytes) -> str:
+    return base64.b32encode(data).decode()
+
+
 valued("unbase64", takes=(t.STRING,), gives=t.BINARY)(from_base64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,13 @@ def _sha2(data: bytes, bits: int) -> str | None:
 @valued("crc32", takes=(t.BINARY,), gives=t.BIGINT)
 def _crc32(data: bytes) -> int:
     return zlib.crc32(data)
+
+
+@valued("hmac", takes=(t.BINARY, t.BINARY), gives=t.BINARY)
+def _hmac(key: bytes, data: bytes) -> bytes:
+    if not key:
+        raise ValueError("empty key")
+    return hmac.digest(key, data, "sha256")
 
 
 _U32, _U64 = np.uint32, np.uint64

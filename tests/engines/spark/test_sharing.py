@@ -48,6 +48,10 @@ def test_steps_grow_with_what_sharing_costs_where_only_the_rate_counts() -> None
     assert goal.room(TWO) == pytest.approx(0.5, rel=0.01)
     assert bulk.room(ALONE) == pytest.approx(0.5, rel=0.01)
     assert bulk.room(TWO) == pytest.approx(2 * 8 * 0.15, rel=0.01)
+    bulk.best([ALONE], 1.0)
+    assert bulk.room(TWO) == pytest.approx(2 * 0.5, rel=0.01), "a shape that is tried again begins small"
+    bulk.learn(TWO, 0.5, 0.25, 0.4)
+    assert bulk.room(TWO) == pytest.approx(3 * 0.5, rel=0.01), "and grows step by step"
 
 
 def test_cuts_move_to_row_groups_that_are_near() -> None:

@@ -39,6 +39,21 @@ def test_the_peak_is_found_from_anywhere_and_kept(start: int) -> None:
     assert values[30:].count(5) > 0.9 * len(values[30:])  # it looks around, ever more seldom
 
 
+@pytest.mark.parametrize("start", range(10))
+def test_a_hill_behind_a_valley_is_found_from_anywhere(start: int) -> None:
+    """M rows/s of a core of the simulated E7540, packets of 8 kB to 4 MB; steps alone end on lower hills."""
+    rates = [18.9, 28.2, 34.7, 26.3, 27.9, 25.1, 14.1, 14.2, 14.2, 14.2]
+    climber = Climber(0, 9, start, up=1.05, down=1.05, leaps=True)
+    values = climb(climber, lambda value: rates[value], 400)
+    assert values[200:].count(2) > 0.9 * 200
+    ends = set()
+    for begin in range(10):
+        climber = Climber(0, 9, begin, up=1.05, down=1.05)
+        climb(climber, lambda value: rates[value], 400)
+        ends.add(climber.value)
+    assert ends >= {2, 4}
+
+
 def test_noise_moves_nothing() -> None:
     noise = random.Random(3)
     climber = Climber(0, 8, 4, up=1.05, down=1.05)
@@ -60,14 +75,21 @@ def test_one_value_is_kept() -> None:
 # --- the policy -----------------------------------------------------------------------------------------
 
 
-def drive(policy: PacketTuner, rate: Callable[[int], float], periods: int) -> list[Decision]:
-    """Let periods pass in which the first box works off as much as packets of that size allow."""
+def drive(
+    policy: PacketTuner, rate: Callable[[int], float], periods: int, used: list[int] | None = None
+) -> list[Decision]:
+    """Let periods pass in which the first box works off as much as packets of that size allow.
+
+    ``used`` gets the size of every period.
+    """
     catalog = Catalog(
         [BoxEntry("first", 1, (), (1,), ("q",), fed_by=(0,)), BoxEntry("next", 1, (0,), (), ("q",))]
     )
     decisions = list(policy.start(catalog, 1))
     for period in range(1, periods + 1):
         tuples = round(rate(policy.rows) * policy.period)
+        if used is not None:
+            used.append(policy.rows)
         for event in (
             Finished(period - 0.5, 0, 0, tuples, 1, 0.5, 0.0),
             Finished(period - 0.4, 0, 1, 10**9, 1, 0.5, 0.0),  # not source tuples: does not count
@@ -88,8 +110,9 @@ def test_the_best_size_is_found(best: int) -> None:
     sizes = [d.rows for d in decisions if isinstance(d, SetPacketRows)]
     assert best in (*sizes, 16_000)
     assert policy.settled == best
-    later = [d.rows for d in drive(policy, peaked(best), 400)[-200:] if isinstance(d, SetPacketRows)]
-    assert set(later) <= {best, 2 * best, best // 2}
+    used: list[int] = []
+    drive(policy, peaked(best), 400, used)
+    assert used[-200:].count(best) > 0.8 * 200, "it looks around, ever more seldom"
 
 
 def test_the_size_stays_within_its_bounds() -> None:
@@ -216,7 +239,7 @@ def test_a_run_in_virtual_time_finds_where_a_tuple_costs_least(monkeypatch: pyte
         return 1e-5 * tuples * (1 + abs(math.log2(tuples / packets / best)) if tuples else 1)
 
     monkeypatch.setattr(Costs, "seconds", seconds)
-    monkeypatch.setattr("headgate.engines.base.default_packet_rows", lambda: 256)
+    monkeypatch.setattr("headgate.engines.base.default_packet_rows", lambda *given: 256)
     out: list[Any] = []
     fixed: list[Any] = []
     before = numbers(1_000_000, fixed).run(hg.Simulated(workers=1, packet_rows=256), "round_robin")

@@ -251,6 +251,10 @@ def _condition(node: Any) -> Condition:
 
 
 def _operand(node: Any) -> Term:
+    if getattr(node, "name", "") == "UnaryMinus":
+        inner = _operand(node.expr)
+        if isinstance(inner, Constant) and inner.kind == INTEGER:
+            return Constant(INTEGER, str(-int(inner.text)))
     if hasattr(node, "name"):
         raise _unsupported(f"{node.name.removeprefix('Builtin_')} in FILTER")
     return _term(node)

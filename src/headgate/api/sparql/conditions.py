@@ -50,12 +50,7 @@ class Conditions:
             two = self._name(right)
         plain = f"{one} {'<>' if op == '!=' else op} {two}"
         if op in ("=", "!="):
-            literals = [found & {INTEGER, STRING} for found in kinds]
-            if len(literals[0] | literals[1]) < 2 or not all(literals):
-                return plain
-            pairs = ((INTEGER, STRING), (STRING, INTEGER))
-            apart = " OR ".join(f"({self._of_kinds(left, right, *pair)})" for pair in pairs)
-            return f"CASE WHEN {apart} THEN NULL ELSE {plain} END"
+            return plain
         for kind in (INTEGER, STRING):
             if kinds == [{kind}, {kind}]:
                 return plain

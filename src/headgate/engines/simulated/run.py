@@ -81,7 +81,8 @@ class SimulatedRun:
         machine = settings.topology
         cores = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1
         threads = policy.workers(len(network.boxes), cores)
-        policy, packet_rows = packets(policy, settings.packet_rows)
+        policy, packet_rows = packets(policy, settings.packet_rows, network, machine)
+        self._usual_rows = packet_rows
         self.core = core = Core(
             network,
             policy,
@@ -201,7 +202,8 @@ class SimulatedRun:
         self.core.driver.planned(change, lambda: self._change(change, outputs))
 
     def _fit(self, policy: Policy) -> Policy:
-        return refitted(policy, self._settings.packet_rows, self.core.admission.packet_rows)
+        given, now = self._settings.packet_rows, self.core.admission.packet_rows
+        return refitted(policy, given, self._usual_rows, now)
 
     def snapshot(self) -> Report:
         found = self._ask_for(self.report)

@@ -26,6 +26,8 @@ _FADE, _MOST_HOPE = 0.99, 0.75
 """A shape that is not used looks so much cheaper with every step, and never by more than a quarter."""
 _BULK_FIXED = 8.0
 """How many times its fixed time a step takes, where only the rate counts."""
+_GROWTH = 3.0
+"""How many times the work of the largest step so far the next may have: its cost is not known well yet."""
 LONGEST = 2.0
 """Seconds of the longest of such steps: a user who looks wants to see progress."""
 _TELLING = 0.05
@@ -47,6 +49,8 @@ class _Known:
     per_work: float
     hope: float = 1.0
     """What it may cost now, as a share of what it was last seen to cost."""
+    largest: float = 0.0
+    """The most work of a step since the shape was chosen again."""
 
 
 class Sharing:
@@ -70,9 +74,10 @@ class Sharing:
         """
         known = self._of(shape)
         seconds = self._budget
-        if self._bulk:
-            seconds = max(seconds, min(_BULK_FIXED * known.fixed, LONGEST))
-        return seconds / known.per_work
+        if not self._bulk:
+            return seconds / known.per_work
+        longer = max(seconds, min(_BULK_FIXED * known.fixed, LONGEST))
+        return max(seconds / known.per_work, min(longer / known.per_work, _GROWTH * known.largest))
 
     def best(self, shapes: Sequence[Shape], work: float) -> Shape:
         """The shape that gets most work done per second."""
@@ -88,12 +93,14 @@ class Sharing:
         for shape, known in self._known.items():
             if shape != chosen:
                 known.hope = max(known.hope * _FADE, _MOST_HOPE)
+                known.largest = 0.0
         return chosen
 
     def learn(self, shape: Shape, work: float, tasks: float, wall: float) -> None:
         """A step of ``work`` took ``wall`` seconds, ``tasks`` of them in the longest tasks of its levels."""
         known = self._known.setdefault(shape, self._of(shape))
         known.hope = 1.0
+        known.largest = max(known.largest, work)
         weight = _WEIGHT * min(work / _TELLING, 1.0)
         known.fixed += max(weight, 0.05) * (max(wall - tasks, 0.001) - known.fixed)
         if weight:

@@ -74,7 +74,8 @@ class ThreadsRun(RealtimeRun):
         """What the calling thread has to do, without the lock."""
         self._packet_rows = settings.packet_rows
         workers = policy.workers(len(network.boxes), requested)
-        policy, packet_rows = packets(policy, settings.packet_rows)
+        policy, packet_rows = packets(policy, settings.packet_rows, network)
+        self._usual_rows = packet_rows
         self.core = Core(
             network,
             policy,
@@ -237,7 +238,7 @@ class ThreadsRun(RealtimeRun):
             self._doors.setdefault(output.place, threading.Lock())
 
     def _fit(self, policy: Policy) -> Policy:
-        return refitted(policy, self._packet_rows, self.core.admission.packet_rows)
+        return refitted(policy, self._packet_rows, self._usual_rows, self.core.admission.packet_rows)
 
     def leave(self, left: Sequence[Instruction]) -> None:
         self._left += left

@@ -2,7 +2,8 @@
 
 What pays is a margin above (or, for a step that is welcome anyway, not a margin below) what there was, so
 that noise moves nothing.  A direction that did not pay is tried again only after a pause, which doubles each
-time.
+time.  With ``leaps``, it is then tried one step further, up to the end: behind a valley there may be a higher
+hill.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ class Climber:
     ``up`` and ``down``: what of the rate before there must be after a step for it to stay.
     """
 
-    def __init__(self, lowest: int, highest: int, start: int, *, up: float, down: float) -> None:
+    def __init__(
+        self, lowest: int, highest: int, start: int, *, up: float, down: float, leaps: bool = False
+    ) -> None:
         self.value = start
+        self._leaps = leaps
+        self._reach = {1: 1, -1: 1}
+        """By direction, how far the next step goes."""
         self._lowest, self._highest = lowest, highest
         self._wanted = {1: up, -1: down}
         self._before = 0.0
@@ -55,8 +61,9 @@ class Climber:
             return self.value
         if rate <= 0:  # of a period in which nothing came nothing can be learnt
             return self.value
-        for step in (self._direction, -self._direction):
-            if self._wait[step] <= 0 and self._lowest <= self.value + step <= self._highest:
+        for direction in (self._direction, -self._direction):
+            step = direction * self._reach[direction]
+            if self._wait[direction] <= 0 and self._lowest <= self.value + step <= self._highest:
                 self._before, self._step = rate, step
                 self.value += step
                 break
@@ -64,12 +71,18 @@ class Climber:
 
     def _judge(self, rate: float) -> None:
         step, self._step = self._step, 0
-        if rate >= self._wanted[step] * self._before:
-            self._direction = step
-            self._pause[step] = 1
+        direction = 1 if step > 0 else -1
+        if rate >= self._wanted[direction] * self._before:
+            self._direction = direction
+            self._pause[direction] = 1
+            self._reach = {1: 1, -1: 1}
             return
         # It did not pay: back, and wait longer before that is tried again.
         self.value -= step
-        self._direction = -step
-        self._pause[step] = min(2 * self._pause[step], LONGEST_PAUSE)
-        self._wait[step] = self._pause[step]
+        self._direction = -direction
+        if self._leaps:
+            reach = self._reach[direction] + 1
+            inside = self._lowest <= self.value + direction * reach <= self._highest
+            self._reach[direction] = reach if inside else 1
+        self._pause[direction] = min(2 * self._pause[direction], LONGEST_PAUSE)
+        self._wait[direction] = self._pause[direction]

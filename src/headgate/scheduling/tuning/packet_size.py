@@ -100,7 +100,8 @@ class PacketTuner(Around):
     def start(self, catalog: Catalog, workers: int, seed: int = 0) -> Sequence[Decision]:
         self.rows = self.settled = self._rows(self._begin)
         wanted = 1 + self.margin
-        self._climber = Climber(-HALVINGS, DOUBLINGS, self._begin, up=wanted, down=wanted)
+        # Where a cache of a level ends, a size may be worse than both the next smaller and the next larger.
+        self._climber = Climber(-HALVINGS, DOUBLINGS, self._begin, up=wanted, down=wanted, leaps=True)
         self._trial: _Trial | None = None
         self._rest = 1 + WARM_UP
         """Periods until another size may be tried."""

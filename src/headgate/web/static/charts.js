@@ -29,6 +29,24 @@ function plot(id, signature, options, data) {
   chart.plot.setData(data);
 }
 
+// Lines where another policy took over, or the workers changed.
+function marks(u) {
+  const ratio = devicePixelRatio || 1, pen = u.ctx, { left, top, height, width } = u.bbox;
+  pen.save();
+  pen.font = `${11 * ratio}px system-ui`;
+  pen.strokeStyle = pen.fillStyle = cssVar("--quiet");
+  pen.setLineDash([4 * ratio, 3 * ratio]);
+  model.samples.forEach((sample, place) => {
+    const before = model.samples[place - 1];
+    if (!before || (sample.policy === before.policy && sample.workers === before.workers)) return;
+    const x = u.valToPos(sample.t, "x", true);
+    if (x < left || x > left + width) return;
+    pen.beginPath(); pen.moveTo(x, top); pen.lineTo(x, top + height); pen.stroke();
+    pen.fillText(sample.policy === before.policy ? `${sample.workers} workers` : sample.policy, x + 4 * ratio, top + height - 6 * ratio);
+  });
+  pen.restore();
+}
+
 // Goals in groups: queries whose results keep their full worth equally long.
 export function groups() {
   const found = new Map();
@@ -56,7 +74,7 @@ export function utilityChart() {
     });
   });
   const options = () => ({
-    ...axes((value) => value.toFixed(1)), scales: { x: { time: false }, y: { range: [0, 1.05] } },
+    ...axes((value) => value.toFixed(1)), hooks: { draw: [marks] }, scales: { x: { time: false }, y: { range: [0, 1.05] } },
     series: [{}, ...all.map(({ name, queries }, number) => ({ label: `${name} (${queries.length})`, stroke: PALETTE[number], width: 2.2, spanGaps: true, points: { show: false } }))],
   });
   plot("utility-chart", all.map(({ name, queries }) => name + queries.length).join(), options, [times, ...lines]);
@@ -73,7 +91,7 @@ export function loadChart() {
   });
   const short = (value) => value >= 1e6 ? `${value / 1e6}M` : value >= 1e3 ? `${value / 1e3}k` : `${value}`;
   const options = () => ({
-    ...axes(short),
+    ...axes(short), hooks: { draw: [marks] },
     series: [{}, { label: "rows in/s", stroke: cssVar("--accent"), width: 2, fill: `color-mix(in srgb, ${cssVar("--accent")} 14%, transparent)`, points: { show: false } },
       { label: "rows waiting", stroke: cssVar("--turn"), width: 2, points: { show: false } }],
   });

@@ -178,8 +178,8 @@ $("remove").addEventListener("click", async () => {
 $("restart").addEventListener("click", () => { const { name } = model.network.queries[model.selected]; ask("restart", { query: name }, `'${name}' was restarted.`); });
 $("add-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const given = { name: $("add-name").value.trim(), sql: $("add-sql").value };
-  if ($("add-goal").value.trim()) given.qos = points($("add-goal").value);
+  const given = { name: $("add-name").value.trim(), sql: $("add-sql").value, to: $("add-to").value.trim() || "console", start: "now" };
+  if ($("add-goal").value.trim()) given.goal = $("add-goal").value.trim();
   if (await ask("add", given, `'${given.name}' was added.`)) event.target.reset();
 });
 
