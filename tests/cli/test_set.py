@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -73,6 +74,29 @@ def test_everything_can_be_set_while_it_runs(
     given = {query["name"]: query["tuples_out"] for query in now["queries"]}
     eventually(lambda: status(headgate)["queries"][0]["tuples_out"] > given["even"])
     assert status(headgate)["queries"][1]["tuples_out"] == given["odd"]
+
+
+def test_queries_in_sql_join_and_leave(
+    headgate: Run, process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    select = "SELECT value FROM numbers WHERE value % 5 = 0"
+    assert "Added fifth." in headgate(
+        "add", select, "--name", "fifth", "--goal", "500 ms", "--to", tmp_path / "f"
+    )
+    eventually(lambda: status(headgate)["queries"][-1]["tuples_out"] > 0)
+    for wrong, name, answer in (
+        (select.replace("numbers", "number"), "other", "Did you mean 'numbers'?"),
+        (select.replace("value", "valu"), "other", "There is no column 'valu'"),
+        (select, "fifth", "There is already a query called 'fifth'"),
+        (select, "even", "There is already a query called 'even'"),
+    ):
+        with pytest.raises(ControlError, match=re.escape(answer)):
+            headgate("add", wrong, "--name", name)
+    assert "Removed fifth." in headgate("remove", "fifth")
+    with pytest.raises(ControlError, match="There is no query 'fifth' that runs"):
+        headgate("remove", "fifth")
+    states = {query["name"]: query["state"] for query in status(headgate)["queries"]}
+    assert states == {"even": "running", "odd": "running", "fifth": "removed"}
 
 
 def test_mistakes_are_told_and_change_nothing(headgate: Run, process: subprocess.Popen[bytes]) -> None:

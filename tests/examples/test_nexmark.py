@@ -193,6 +193,17 @@ def test_queries_that_cannot_be_said_are_refused_with_the_reason(
         app.sql(APP.text(query))
 
 
+def test_the_application_runs_over_generated_files(
+    headgate: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Wrote 500 events" in headgate("generate", "nexmark", tmp_path, "--events", 500)
+    monkeypatch.setenv("NEXMARK_DATA", str(tmp_path))
+    monkeypatch.setenv("NEXMARK_OUT", str(tmp_path / "out"))
+    report = APP.build().run("threads")
+    assert sorted(report.queries) == sorted(SAID)
+    assert report.queries["q0"].tuples_out == 460
+
+
 def test_the_same_seed_gives_the_same_events() -> None:
     one, two, other = (nexmark.tables(500, seed=seed) for seed in (3, 3, 4))
     assert all(one[name].equals(two[name]) for name in one)

@@ -92,6 +92,21 @@ def _progress() -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
+@generate.command("nexmark")
+def nexmark(
+    directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("data/nexmark"),
+    events: Annotated[int, typer.Option(min=1, help="Persons, auctions and bids together.")] = 1_000_000,
+    rate: Annotated[float, typer.Option(min=0.001, help="Events a second, in event time.")] = 10_000,
+    seed: Seed = 0,
+) -> None:
+    """NEXMark's persons, auctions and bids, and the side input of q13, as parquet.
+
+    Example: `headgate generate nexmark data/nexmark --events 1000000`
+    """
+    checkout.benchmarks("workloads.nexmark").generate(directory, events, seed, rate)
+    console.print(f"Wrote {events:,} events to {directory}.")
+
+
 @generate.command("aurora")
 def aurora(
     file: Annotated[Path, typer.Argument(help="The application file to write.")] = Path("aurora.py"),

@@ -227,8 +227,7 @@ class Planner:
             )
             raise ExpressionError(
                 f"{text!r}: {reason}. ORDER BY … LIMIT n gives the best n rows of every window in a query "
-                "with GROUP BY window(…); per key there is ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) "
-                "<= n."
+                "with GROUP BY window(…); per key, bound ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n."
             )
         return relation.over(self._boxes.sort(relation.stream, by, n))
 
