@@ -151,12 +151,13 @@ def merge(one: Stream, other: Stream) -> Stream:
 
 def _hour_and_y(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
     """The number of the hour, and y, which is below 1, behind the point."""
-    hours: npt.NDArray[np.float64] = _times(batch) // 3_600_000_000
-    return hours + batch.column("y").to_numpy()
+    place: npt.NDArray[np.float64] = _times(batch) // 3_600_000_000 + batch.column("y").to_numpy()
+    return place
 
 
 def _times(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
-    return batch.column("at").cast(pa.int64()).to_numpy().astype(np.float64)
+    times: npt.NDArray[np.float64] = batch.column("at").cast(pa.int64()).to_numpy().astype(np.float64)
+    return times
 
 
 def scan(stream: Stream) -> Stream:
