@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from benchmarks.experiments import allocator, decisions, memory, operators, overhead, overload
+from benchmarks.experiments import allocator, decisions, memory, operators, overhead, overload, requests
 from benchmarks.experiments.aurora import experiment as aurora
 from benchmarks.experiments.haren import experiment as haren
 from benchmarks.experiments.locality import experiment as locality
@@ -35,6 +35,7 @@ BENCHES: dict[str, Bench] = {
     "overload": overload.run,
     "haren": haren.run,
     "locality": locality.run,
+    "requests": requests.run,
     "spark-many": spark_many.run,
     "spark-backlog": backlog.run,
     "spark-driver": spark_driver.run,

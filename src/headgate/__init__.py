@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate import extend
     from headgate.api import App, KeyedStream, Stream, WindowedStream
+    from headgate.api.app import from_spark
     from headgate.api.running import Running
     from headgate.connectors.batches import from_batches
     from headgate.connectors.console import to_console
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.engines.spark import Spark
     from headgate.engines.threads import Threads
     from headgate.errors import HeadgateError
+    from headgate.graph.operators.side import Side
     from headgate.graph.qos import QoS
     from headgate.graph.windows import session, sliding, tumbling
     from headgate.machine.memory_model import MemoryModel
@@ -54,6 +56,7 @@ __all__ = [
     "QoS",
     "Report",
     "Running",
+    "Side",
     "Simulated",
     "Spark",
     "Stream",
@@ -66,6 +69,7 @@ __all__ = [
     "from_files",
     "from_kafka",
     "from_rate",
+    "from_spark",
     "from_table",
     "policies",
     "session",
@@ -90,6 +94,7 @@ _PLACES = {
     "QoS": "headgate.graph.qos",
     "Report": "headgate.runtime.report",
     "Running": "headgate.api.running",
+    "Side": "headgate.graph.operators.side",
     "Simulated": "headgate.engines.simulated",
     "Spark": "headgate.engines.spark",
     "Stream": "headgate.api",
@@ -101,6 +106,7 @@ _PLACES = {
     "from_files": "headgate.connectors.files",
     "from_kafka": "headgate.connectors.kafka",
     "from_rate": "headgate.connectors.rate",
+    "from_spark": "headgate.api.app",
     "from_table": "headgate.connectors.table",
     "policies": "headgate.scheduling.policies",
     "session": "headgate.graph.windows",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from headgate.control.line import Line, RunOver
 from headgate.errors import PipelineError, RunError
 from headgate.graph.network import Output, Request
+from headgate.graph.qos import QoS
 from headgate.runtime.added_queries import joining
 from headgate.runtime.change import Change, HasNetwork
 from headgate.runtime.report import QueryReport, Report
@@ -99,14 +100,16 @@ class Running:
         period: float | str | None = None,
         batch: int | Train | None = None,
         workers: int | None = None,
+        qos: Mapping[str, QoS] | None = None,
     ) -> None:
         """Change what is given: ``running.set(policy="qos")``, ``running.set(period="50 ms", workers=4)``.
 
-        ``period`` and ``batch`` are settings of the policy; one that has none is an error.
+        ``period`` and ``batch`` are settings of the policy; one that has none is an error.  ``qos`` gives
+        queries other QoS graphs.
         """
-        change = Change(policy=policy, period=period, batch=batch, workers=workers)
-        if (policy, period, batch, workers) == (None,) * 4:
-            raise PipelineError("set(): say what to change: policy=, period=, batch= or workers=.")
+        change = Change(policy=policy, period=period, batch=batch, workers=workers, qos=qos or {})
+        if (policy, period, batch, workers, qos) == (None,) * 5:
+            raise PipelineError("set(): say what to change: policy=, period=, batch=, workers= or qos=.")
         self._change(change)
 
     def add(self, *names: str) -> None:

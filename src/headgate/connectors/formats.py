@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pyarrow.types as pt
@@ -139,6 +140,26 @@ class Json(Format):
             yield json_lines.rows(lines, schema, file)
 
 
+class Text(Format):
+    """Lines, each a row of one text column."""
+
+    name = "text"
+    suffixes = (".txt", ".log")
+
+    def schema(self, file: str) -> pa.Schema:
+        return pa.schema([("value", pa.string())])
+
+    def check(self, file: str, schema: pa.Schema) -> None:
+        if [field.type for field in schema] != [pa.string()]:
+            raise SourceError(f"File '{file}': a text file has one column of text, not {schema.names}.")
+
+    def batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with open(file, encoding="utf-8", newline="\n") as opened:
+            while lines := opened.readlines(BLOCK_BYTES):
+                text = pa.array(["".join(lines).removesuffix("\n").replace("\r\n", "\n")])
+                yield pa.RecordBatch.from_arrays([pc.split_pattern(text, "\n").flatten()], schema=schema)
+
+
 def explain(file: str, error: Exception) -> str:
     """An error of Arrow or of the file system, with the file's name."""
     if isinstance(error, FileNotFoundError):
@@ -166,7 +187,7 @@ def check_schema(file: str, found: pa.Schema, schema: pa.Schema) -> None:
             )
 
 
-_FORMATS: tuple[Format, ...] = (Parquet(), Json(), Csv())
+_FORMATS: tuple[Format, ...] = (Parquet(), Json(), Csv(), Text())
 BY_NAME = {format.name: format for format in _FORMATS}
 
 

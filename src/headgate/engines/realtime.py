@@ -20,6 +20,7 @@ from headgate.errors import PipelineError
 from headgate.graph.network import Output, Request
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
+from headgate.runtime.observing import Observation
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Rescheduled, Stimulus, TakeOver, TimerDue
@@ -138,6 +139,7 @@ class RealtimeRun:
             for change in line.planned:
                 self._at(change.at, partial(self._planned, change, line))
         line.attach(self)
+        line.watch.start()
         try:
             yield
         finally:
@@ -202,6 +204,10 @@ class RealtimeRun:
         with self.lock:
             return self.report(self.now())
 
+    def observe(self, calls_seen: int) -> Observation:
+        """What can be seen at this moment, with the box calls after so many."""
+        raise NotImplementedError
+
     def halt(self) -> None:
         with self.lock:
             self.halted = True
@@ -212,6 +218,8 @@ class RealtimeRun:
     def control(self, name: str, handlers: Mapping[str, Handler]) -> Iterator[None]:
         """The socket for commands; a second run of that name goes without."""
         control = Control(name, handlers)
+        if self.line is not None:
+            self.line.handlers = handlers
         try:
             control.open()
         except ControlError as error:

@@ -1,6 +1,7 @@
 """The boxes-and-arrows network (Aurora, section 2): sources, boxes, outputs, and the arrows between them.
 
-A port is where a box takes its input: one arrow, or several that were united, whose rows meet in order.
+A port is where a box takes its input: one arrow, or several that were united, whose rows meet in the order of
+their serials or in that of their arrival.
 Sources, unions and outputs are not boxes: they cost no call.
 """
 
@@ -59,6 +60,8 @@ class Arrow:
 
     node: Source | Box
     output: int = 0
+    in_order: bool = field(default=True, compare=False)
+    """Into a port of several arrows: rows wait for earlier ones of the others; else they leave on arrival."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -227,6 +230,11 @@ class Network:
         return {o.name: frozenset(self._reaching(o.port)) for o in self.outputs}
 
     @cached_property
+    def sources_by_query(self) -> dict[str, set[Source]]:
+        """For every query, the sources whose tuples can reach it."""
+        return {o.name: sources_before(o.port) for o in self.outputs}
+
+    @cached_property
     def goals(self) -> dict[str, QoS]:
         """The QoS graphs of the queries that have one."""
         return {output.name: output.qos for output in self.outputs if output.qos is not None}
@@ -360,6 +368,12 @@ def boxes_before(port: Port) -> list[Box]:
             found[box] = None
             todo += upstream_boxes(box)
     return list(found)
+
+
+def came_by_arrival(port: Port) -> bool:
+    """Whether rows of a port came through a union in the order of arrival, here or upstream."""
+    ports = [port, *(upstream for box in boxes_before(port) for upstream in box.ports)]
+    return any(not arrow.in_order for each in ports for arrow in each)
 
 
 def sources_before(port: Port) -> set[Source]:

@@ -163,6 +163,6 @@ def _in_order(port: Port) -> list[Box]:
 def _moved(port: Port, made: dict[Box, Box], sources: Sources) -> Port:
     """A port whose arrows come from the boxes that were made, and from the sources that run."""
     return tuple(
-        Arrow(made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node], arrow.output)
+        replace(arrow, node=made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node])
         for arrow in port
     )

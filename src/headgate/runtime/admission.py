@@ -43,6 +43,8 @@ class Entry:
     error: BaseException | None = None
     rows: int = 0
     """Rows admitted."""
+    lag: float = 0.0
+    """Seconds from arrival to admission, of all rows together."""
     last: float = 0.0
     """When it last had something."""
     idle: bool = False

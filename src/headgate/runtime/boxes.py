@@ -159,13 +159,14 @@ class LiveOutput:
         rows = len(packet)
         if rows:
             assert self.writer is not None
-            self.handing = True
+            self.handing, begin = True, clock()
             try:
                 self.writer.write(packet.batch)
             finally:
                 self.handing = False
             if self.abandoned:
                 return
+            self.report.sink_seconds += clock() - begin
         now = clock()
         if rows:
             arrivals = packet.order.arrivals

@@ -192,7 +192,8 @@ class Core:
     def check(self, stimulus: Asked) -> None:
         """Whether a change can be made; an error says why not."""
         change = stimulus.change
-        change.check(change.chosen or self.driver.policy)
+        queries = [output.output.name for output in self.lifecycle.queries if not output.failed]
+        change.check(change.chosen or self.driver.policy, queries)
         self.lifecycle.check(stimulus.outputs, change.remove)
 
     def _change(self, stimulus: Asked, now: float) -> None:
@@ -203,6 +204,9 @@ class Core:
             self.driver.joined(boxes, now)
         for name in change.remove:
             self.lifecycle.remove(name, now)
+        if change.qos:
+            reports = {output.output.name: output.report for output in self.live.outputs}
+            change.set_goals(self.live.network, reports, self.catalog)
         self.driver.change(change, stimulus.fit, now)
 
     def _release(self, group: Group, now: float) -> None:

@@ -49,6 +49,7 @@ class Finishing:
         outputs: Outputs = {}
         with driver.apart():
             for source, packet in packets:
+                self._admission.entries[source].lag += _waited(packet, now)
                 if "arrivals" in live.needs and len(packet):
                     newest = packet.order.arrivals
                     newest = newest if isinstance(newest, float) else float(newest.max())
@@ -259,3 +260,12 @@ class Finishing:
 
     def _busy(self, box: LiveBox) -> bool:
         return bool(box.inbox.rows or box.open_work) or (box.group.drain and not box.finished)
+
+
+def _waited(packet: Packet, now: float) -> float:
+    """Seconds from arrival to admission, of all rows of a packet together; about, where rows differ."""
+    arrivals = packet.order.arrivals
+    if not len(packet):
+        return 0.0
+    middle = arrivals if isinstance(arrivals, float) else (arrivals[0] + arrivals[-1]) / 2
+    return max(now - float(middle), 0.0) * len(packet)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headgate.graph.network import Arrow, Box, Network, Output, Source, is_vacant
+from headgate.graph.network import Arrow, Box, Network, Output, Source, came_by_arrival, is_vacant
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Packet
 from headgate.runtime.admission import Group
 from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
 from headgate.runtime.ordered.reordering import SCHEMES
-from headgate.runtime.queues import Fifo, Inbox, Merge
+from headgate.runtime.queues import Arrivals, Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
 from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.events import QueueState
@@ -168,9 +168,13 @@ class LiveNetwork:
         arrows = [arrow for port in ports for arrow in port]
         if len(arrows) == 1:
             return Fifo(self.queue_rows, self.packet_rows)
+        if len(ports) == 1 and not arrows[0].in_order:
+            return Arrivals(len(arrows), self.queue_rows, self.packet_rows)
         of_port = [place for place, port in enumerate(ports) for _ in port]
         schemas = [port[0].schema for port in ports]
-        return Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox = Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox.unbounded = frozenset(i for i, arrow in enumerate(arrows) if came_by_arrival((arrow,)))
+        return inbox
 
     def _connect(self, boxes: Sequence[LiveBox], outputs: Sequence[LiveOutput]) -> None:
         for live in boxes:

@@ -241,6 +241,8 @@ class PolicyDriver:
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
         """Make a change: another policy, its settings, another number of workers."""
         chosen, workers = change.chosen, change.workers or self.requested
+        if change.qos:  # first, so that the policy in force knows them if the rest fails
+            self.take_over(self.policy, self.requested, now)
         if chosen is not None:
             for name, value in change.settings.items():
                 chosen.set(name, value, now)

@@ -131,9 +131,6 @@ def add_interval(node: Node, interval: Interval, text: str) -> Node:
         raise ExpressionError(
             f"An interval of months and of days is not supported in {text!r}; add one after the other."
         )
-    if node.type == t.TIMESTAMP_NTZ and interval.months:
-        # Spark's own rule: months added to a TIMESTAMP_NTZ give a TIMESTAMP.
-        node = cast(node, t.TIMESTAMP).spelled(node.text)
     reason = f"the result of {text} is out of range"
     if node.type == t.DATE:
         return fallible(t.DATE, text, reason, _move_date(interval), node)

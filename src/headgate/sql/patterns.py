@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import ExpressionError
 from headgate.sql import types as t
+from headgate.sql import utf8
 from headgate.sql.casts import implicit
-from headgate.sql.node import Kernel, Node, null_of, strict
+from headgate.sql.node import Kernel, Node, fallible, null_of, strict
 from headgate.sql.registry import Call, function
-from headgate.sql.values import Value, kernel
+from headgate.sql.values import Value, as_array, both_valid, from_numbers, kernel, numbers, per_value
 
 _LINE_END = r"\n\r\x{85}\x{2028}\x{2029}"
 _SPACE = r"\t\n\x0b\f\r "
@@ -272,3 +274,54 @@ def _split(call: Call) -> Node:
     _not_empty(translated, call)
     options = pc.SplitPatternOptions(translated)
     return strict(target, call.text, kernel("split_pattern_regex", options), call.cast(0, t.STRING))
+
+
+@function("regexp_count", "regexp_instr", "regexp_substr", args=(2, 3))
+def _regexp_find(call: Call) -> Node:
+    pattern = call.constant(1, t.STRING, "pattern").as_py()
+    gives = t.STRING if call.name == "regexp_substr" else t.INT
+    if len(call.args) == 3 and call.name != "regexp_instr":
+        raise ExpressionError(f"{call.name}() takes 2 operands, not 3, in {call.text!r}.")
+    if pattern is None:
+        return null_of(gives, call.text)
+    translated = to_re2(pattern, call.text, capture=0 if gives == t.STRING else None)
+    _not_empty(translated, call)
+    string = call.cast(0, t.STRING)
+    if call.name == "regexp_count":
+        return strict(
+            gives, call.text, kernel("count_substring_regex", pc.MatchSubstringOptions(translated)), string
+        )
+    if call.name == "regexp_substr":
+        extract = kernel("extract_regex", pc.ExtractRegexOptions(translated))
+        field = kernel("struct_field", pc.StructFieldOptions(["found"]))
+        return strict(gives, call.text, lambda v: field(extract(v)), string)
+    find = kernel("find_substring_regex", pc.MatchSubstringOptions(translated))
+
+    def place(value: Value) -> Value:
+        array = as_array(value, 1)
+        byte = numbers(find(array)).astype(np.int64)
+        point = utf8.point_index(array, np.maximum(byte, 0)) + 1
+        return from_numbers(np.where(byte < 0, 0, point), t.INT, both_valid(len(array), array))
+
+    return strict(gives, call.text, place, string)
+
+
+@function("regexp_extract_all", args=(2, 3), per_row=True)
+def _regexp_extract_all(call: Call) -> Node:
+    pattern = call.constant(1, t.STRING, "pattern").as_py()
+    group = call.constant(2, t.INT, "group number").as_py() if len(call.args) == 3 else 1
+    target = pa.list_(t.STRING)
+    if pattern is None or group is None:
+        return null_of(target, call.text)
+    # Checked as for RE2, so that Python's own dialect does not show.
+    translated = re.sub(
+        r"\\x\{([0-9a-f]+)\}", lambda m: re.escape(chr(int(m[1], 16))), to_re2(pattern, call.text)
+    )
+    compiled = re.compile(translated.replace(r"\z", r"\Z"))
+    if not 0 <= group <= compiled.groups:
+        raise ExpressionError(f"The pattern of {call.text!r} has no group {group}.")
+
+    def every(text: str) -> list[str]:
+        return [match[group] or "" for match in compiled.finditer(text)]
+
+    return fallible(target, call.text, "", per_value(every, target), call.cast(0, t.STRING))

@@ -28,6 +28,7 @@ from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet, NewTerm, SetTimer, Wake
+from headgate.runtime.observing import Observation, observe
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import (
     Admitted,
@@ -207,6 +208,11 @@ class SimulatedRun:
     def snapshot(self) -> Report:
         found = self._ask_for(self.report)
         assert isinstance(found, Report)
+        return found
+
+    def observe(self, calls_seen: int) -> Observation:
+        found = self._ask_for(lambda: observe(self.core, "simulated", self.clock.now(), calls_seen))
+        assert isinstance(found, Observation)
         return found
 
     def halt(self) -> None:

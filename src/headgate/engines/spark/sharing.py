@@ -24,6 +24,12 @@ _WEIGHT = 0.5
 """Of the newest step in what is known."""
 _FADE, _MOST_HOPE = 0.99, 0.75
 """A shape that is not used looks so much cheaper with every step, and never by more than a quarter."""
+_BULK_FIXED = 8.0
+"""How many times its fixed time a step takes, where only the rate counts."""
+_GROWTH = 3.0
+"""How many times the work of the largest step so far the next may have: its cost is not known well yet."""
+LONGEST = 2.0
+"""Seconds of the longest of such steps: a user who looks wants to see progress."""
 _TELLING = 0.05
 """Seconds of work from which on a step counts in full: small and first ones tell more of start-up."""
 
@@ -43,26 +49,42 @@ class _Known:
     per_work: float
     hope: float = 1.0
     """What it may cost now, as a share of what it was last seen to cost."""
+    largest: float = 0.0
+    """The most work of a step since the shape was chosen again."""
 
 
 class Sharing:
     """Predicts how long a step of a shape takes."""
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, budget: float = 1.0, bulk: bool = False) -> None:
         self._known: dict[Shape, _Known] = {}
-        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
+        self._budget, self._bulk = budget, bulk
+        self.counts: list[int]
         """How many tasks are tried: powers of two, and all cores."""
+        self.resize(cores)
 
-    def room(self, shape: Shape, seconds: float) -> float:
-        """The box work that fits into a step of that length, beside its fixed time."""
-        return seconds / self._of(shape).per_work
+    def resize(self, cores: int) -> None:
+        """So many tasks can run at once from now on."""
+        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
 
-    def best(self, shapes: Sequence[Shape], work: float, limit: float) -> Shape:
-        """The shape that gets most work done per second, if a step may take ``limit`` seconds."""
+    def room(self, shape: Shape) -> float:
+        """The box work that fits into a step, beside its fixed time.
+
+        Where only the rate counts, a step grows with what it takes to share it out.
+        """
+        known = self._of(shape)
+        seconds = self._budget
+        if not self._bulk:
+            return seconds / known.per_work
+        longer = max(seconds, min(_BULK_FIXED * known.fixed, LONGEST))
+        return max(seconds / known.per_work, min(longer / known.per_work, _GROWTH * known.largest))
+
+    def best(self, shapes: Sequence[Shape], work: float) -> Shape:
+        """The shape that gets most work done per second."""
 
         def rate(shape: Shape) -> float:
             known = self._of(shape)
-            done = min(work, self.room(shape, limit))
+            done = min(work, self.room(shape))
             return done / (known.fixed + known.hope * known.per_work * done)
 
         if work <= 0.0:
@@ -71,12 +93,14 @@ class Sharing:
         for shape, known in self._known.items():
             if shape != chosen:
                 known.hope = max(known.hope * _FADE, _MOST_HOPE)
+                known.largest = 0.0
         return chosen
 
     def learn(self, shape: Shape, work: float, tasks: float, wall: float) -> None:
         """A step of ``work`` took ``wall`` seconds, ``tasks`` of them in the longest tasks of its levels."""
         known = self._known.setdefault(shape, self._of(shape))
         known.hope = 1.0
+        known.largest = max(known.largest, work)
         weight = _WEIGHT * min(work / _TELLING, 1.0)
         known.fixed += max(weight, 0.05) * (max(wall - tasks, 0.001) - known.fixed)
         if weight:

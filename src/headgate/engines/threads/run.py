@@ -26,6 +26,7 @@ from headgate.runtime.boxes import LiveOutput
 from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet
+from headgate.runtime.observing import Observation, observe
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import (
     Admitted,
@@ -137,7 +138,7 @@ class ThreadsRun(RealtimeRun):
         self._delivery.open_all()
         self._feeder.start()
         self.workers.start()
-        with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
+        with self.on(line), self.control(self.core.live.network.name, handlers(self)):
             try:
                 self.wait()
                 self._ending.hand_over()
@@ -153,6 +154,10 @@ class ThreadsRun(RealtimeRun):
         report = self.core.report("threads", seconds)
         report.semaphores = self.workers.semaphores
         return report
+
+    def observe(self, calls_seen: int) -> Observation:
+        with self.lock:
+            return observe(self.core, "threads", self.now(), calls_seen)
 
     def stop(self) -> None:
         super().stop()

@@ -1,0 +1,4 @@
+-- NEXMark q11.  User sessions: how many bids in each?
+SELECT bidder, count(*) AS bid_count, session_window.start AS starttime, session_window.end AS endtime
+FROM bid
+GROUP BY bidder, session_window(dateTime, '10 seconds')
