@@ -151,9 +151,8 @@ def merge(one: Stream, other: Stream) -> Stream:
 
 def _hour_and_y(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
     """The number of the hour, and y, which is below 1, behind the point."""
-    hours: npt.NDArray[np.float64] = _times(batch) // 3_600_000_000
-    behind: npt.NDArray[np.float64] = batch.column("y").to_numpy()
-    return hours + behind
+    place: npt.NDArray[np.float64] = _times(batch) // 3_600_000_000 + batch.column("y").to_numpy()
+    return place
 
 
 def _times(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
