@@ -21,6 +21,7 @@ from headgate.graph.operators.join import Join
 from headgate.graph.operators.lookup import Lookup
 from headgate.graph.operators.map_packets import MapPackets
 from headgate.graph.operators.process import KeyedProcess, Process
+from headgate.graph.operators.process_packets import KeyedPackets
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.select import Select, WithColumns
 from headgate.graph.operators.top import Top
@@ -245,18 +246,23 @@ class KeyedStream:
 
     def process(
         self,
-        fn: Callable[[dict[str, Any], Any], Any],
+        fn: Callable[..., Any],
         *,
         schema: pa.Schema,
         state: Any = None,
+        packets: bool = False,
         expire: Duration | None = None,
         on: str | None = None,
         name: str | None = None,
     ) -> Stream:
-        """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple."""
-        return self._box(
-            "process", KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name
-        )
+        """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple.
+
+        With ``packets=True`` it is ``fn(batch, state)`` for whole packets.  ``state=`` then gives each part's
+        value for a new key, e.g. ``{"count": 0}``; ``state["count"]`` is an array with a row per key, and
+        ``state.slots`` says for every row of the batch which of them is its key's.
+        """
+        make = KeyedPackets if packets else KeyedProcess
+        return self._box("process", make(self.schema, self._keys, fn, schema, state, expire, on), name)
 
     def join(
         self, other: KeyedStream, *, within: Duration, on: str | tuple[str, str], name: str | None = None

@@ -73,6 +73,7 @@ class Core:
         at_once: bool = True,
         seed: int = 0,
         reorder: str = "nonblocking",
+        ring: int | None = None,
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
@@ -89,6 +90,7 @@ class Core:
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
             reorder=reorder,
+            ring=ring,
             prepare=prepare,
         )
         self.admission = Admission(network.sources, packet_rows, needs=needs(network))
@@ -290,6 +292,6 @@ class Core:
             sum(rows.values()),
             {output.output.name: output.report for output in live.outputs},
         )
-        report.ring_full = self.calls.ring_full.load()
+        report.ring_full = live.ring_full
         report.packet_rows = self.admission.packet_rows
         return report

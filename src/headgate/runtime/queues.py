@@ -30,6 +30,8 @@ class Inbox:
     def __init__(self, capacity: int, packet_rows: int) -> None:
         self.capacity = capacity
         self.packet_rows = packet_rows
+        self.coming: dict[int, int] = {}
+        """By arrow, rows that are kept free for the results of calls under way."""
         self.loose: deque[Marker] = deque()
         """Markers that came without a tuple, to travel with whatever is taken next."""
 
@@ -90,10 +92,11 @@ class Inbox:
 
     def room(self, arrow: int) -> int:
         """Rows that this arrow finds room for.  Each has its own: one that waits must not shut others out."""
-        return self.capacity - self.rows
+        return self.capacity - self.rows - self.coming.get(arrow, 0)
 
     def full(self, arrow: int) -> bool:
-        return self.room(arrow) <= 0
+        """A box is not called for less than a quarter of a packet: trains are cut to the room there is."""
+        return self.room(arrow) <= self.packet_rows // 4
 
     def heads(self) -> list[Packet]:
         """The first packet of every arrow that has one."""
@@ -311,7 +314,7 @@ class Merge(Inbox):
         )
 
     def room(self, arrow: int) -> int:
-        return self.capacity - self._arrows[arrow].rows
+        return self.capacity - self._arrows[arrow].rows - self.coming.get(arrow, 0)
 
     def packets(self) -> list[Packet]:
         found: list[Packet] = []

@@ -74,6 +74,7 @@ class ThreadsRun(RealtimeRun):
             drain=until == "drained",
             seed=seed,
             reorder=settings.reorder,
+            ring=settings.ring,
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,
