@@ -117,7 +117,7 @@ class Admission:
         return all(e.ended for e in self.entries)
 
     def held(self, room: Callable[[int], int]) -> frozenset[int] | None:
-        """The sources whose tuples find no room; None if those are all that have any more.
+        """The sources whose next packet finds no room; None if those are all that have any more.
 
         Finite sources have a common order, so one that finds none holds all of them back.
         """
@@ -130,7 +130,7 @@ class Admission:
             count += 1
             if not entry.live:
                 finite.append(place)
-            if room(place) <= 0:
+            if room(place) < self.packet_rows:
                 held.add(place)
         if not held.isdisjoint(finite):
             held.update(finite)

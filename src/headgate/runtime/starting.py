@@ -188,8 +188,11 @@ class Starting:
         if limit > buckets.waiting and self._live.has_place(live):
             entry = self._driver.catalog.boxes[live.place]
             rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
-            rows = fitting(live, min(rows, max(limit, self._admission.packet_rows)), self._live.packet_rows)
-            rounds = self._take(live, rows, now)
+            rows = min(rows, max(limit, self._admission.packet_rows))
+            # Units under way have their room; workers that join in on them need no more of it.
+            under_way = sum([unit.taken for unit in live.open_work.values()])
+            rows = fitting(live, rows + under_way, self._live.packet_rows + under_way) - under_way
+            rounds = self._take(live, rows, now) if rows > 0 else []
             if rounds:
                 taken = sum([packet.order.length for round_ in rounds for packet in round_])
                 unit = Unit(live, live.next_ticket, rounds, _head(rounds), taken=taken)
@@ -197,7 +200,6 @@ class Starting:
                     unit.inputs = self._admission.idle_inputs(live.port_sources)
                 live.next_ticket += 1
                 live.open_work[unit.ticket] = unit
-                self._keep_free(live, unit, taken, now)
                 buckets.take(unit)
         if not buckets.waiting:
             return None
