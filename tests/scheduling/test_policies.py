@@ -220,6 +220,7 @@ def test_scheduling_needs_neither_threads_nor_arrow() -> None:
         ("mc(train=64)", lambda p: p.train == Count(64)),
         ("mc(train=time(0.01))", lambda p: p.train == Time(0.01)),
         ("min_cost(train=per_box({'dear': count(2)}, share(0.5)))", lambda p: p.train.others == Share(0.5)),
+        ("lp(fused=False)", lambda p: not p.fused),
         ("top_k(k=5)", lambda p: p.name == "top_k" and p.k == 5),
         ("tuned(mc(train=9))", lambda p: p.policy.train == Count(9)),
         ("shedding(qos, strategy=semantic)", lambda p: p.policy.name == "qos"),

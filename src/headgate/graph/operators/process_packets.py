@@ -9,6 +9,7 @@ changes the arrays in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,11 +183,9 @@ class KeyedPackets(KeyedProcess):
         for low, high in self._within_expire(times):
             own = slots[low:high]
             state.meet(own, times[low:high])
-            arrays = KeyArrays(state.arrays, own)
+            call = partial(_call, self.fn, KeyArrays(state.arrays, own))
             piece = packet if high - low == len(packet) else packet.slice(low, high - low)
-            parts.append(
-                map_batch(piece, lambda batch, seen=arrays: self.fn(batch, seen), self.outputs[0], self.label)
-            )
+            parts.append(map_batch(piece, call, self.outputs[0], self.label))
         for name, first in self.initial.items():
             if state.arrays[name].shape[1:] != first.shape[1:]:
                 raise OperatorError(f"{self.label}: state['{name}'] must be changed in place.")
@@ -216,6 +215,10 @@ class KeyedPackets(KeyedProcess):
         for table in tables:
             state.load(table)
         return state
+
+
+def _call(fn: Callable[..., Any], arrays: KeyArrays, batch: pa.RecordBatch) -> Any:
+    return fn(batch, arrays)
 
 
 def _initial(state: Any) -> dict[str, Array]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
-from headgate.graph.columns import Ints, from_places, lexical_order, sort_keys, taken
+from headgate.graph.columns import Ints, from_places, least, lexical_order, sort_keys, taken
 from headgate.graph.durations import parse_duration
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
@@ -18,6 +20,8 @@ from headgate.graph.time import NEVER, Clock, check_length, time_column
 from headgate.sql import compile_ordering
 
 _END, _SEQUENCE = 0, 1
+_WORTH = 2
+"""Choosing pays for windows with so many times the rows that are kept."""
 _NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -158,16 +162,24 @@ class Top(Operator):
         keys = [ends]
         for place, (_, descending, nulls_first) in enumerate(self.ordering):
             keys += sort_keys(rows.column(2 + place), descending, nulls_first)
-        if len(ends) > 4 * self.n and bool((ends == ends[0]).all()):
-            # One window: rows that are worse than the n-th best by the first key need no sorting.
-            enough = np.flatnonzero(keys[1] <= np.partition(keys[1], self.n - 1)[self.n - 1])
-        else:
-            enough = np.arange(len(ends))
         keys = [*keys, rows.column(_SEQUENCE).to_numpy()]
+        enough = self._enough(ends, keys[1:])
         order = enough[lexical_order([key[enough] for key in keys])]
         window = ends[order]
         rank = np.arange(len(order)) - np.searchsorted(window, window, side="left")
         return taken(rows, order[rank < self.n])
+
+    def _enough(self, ends: Ints, keys: Sequence[npt.NDArray[Any]]) -> Ints:
+        """The rows that are among the best of their windows, in any order: only these need sorting."""
+        rows = np.arange(len(ends))
+        if len(ends) <= _WORTH * self.n:
+            return rows
+        if bool((ends[1:] < ends[:-1]).any()):
+            rows = np.argsort(ends, kind="stable")
+        windows = np.split(rows, (np.diff(ends[rows]) != 0).nonzero()[0] + 1)
+        if len(ends) <= _WORTH * self.n * len(windows):
+            return rows
+        return np.concatenate([least(keys, window, self.n) for window in windows])
 
     def process(self, packets: Sequence[Packet], state: TopState) -> list[Packet]:
         packet = packets[0]
