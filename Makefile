@@ -18,6 +18,9 @@ $(STAMP)/venv: requirements.lock pyproject.toml scripts/setup
 java: ## Install Java 17 where there is none (Spark needs it)
 	@scripts/java
 
+browser: ## Install Chromium where there is none (the tests open the page in it)
+	@scripts/browser
+
 # A mirror may not have the connector of this Spark yet; for tests and the demo an older one does.
 export HEADGATE_KAFKA_FALLBACK ?= 4.2.0,4.0.0
 
@@ -27,7 +30,7 @@ kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tes
 demo: setup java ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
 	@.venv/bin/headgate demo $(if $(KAFKA),--kafka)
 
-test: lint java ## Lint, type-check and run all tests
+test: lint java browser ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
 test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
@@ -59,4 +62,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
 
-.PHONY: help setup java kafka demo test test-faults lint format bench picture compare lock clean
+.PHONY: help setup java browser kafka demo test test-faults lint format bench picture compare lock clean

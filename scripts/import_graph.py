@@ -23,12 +23,12 @@ LAYERS = [
     "runtime",
     "control",
     "engines",
+    "web",
     "api",
     "extend",
     "headgate",
     "testing",
     "demo",
-    "web",
     "cli",
 ]
 """From the bottom up; a module may import its own layer and those before it.  ``headgate`` is the package's

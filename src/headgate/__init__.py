@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.engines.spark import Spark
     from headgate.engines.threads import Threads
     from headgate.errors import HeadgateError
+    from headgate.graph.operators.side import Side
     from headgate.graph.qos import QoS
     from headgate.graph.windows import session, sliding, tumbling
     from headgate.machine.memory_model import MemoryModel
@@ -54,6 +55,7 @@ __all__ = [
     "QoS",
     "Report",
     "Running",
+    "Side",
     "Simulated",
     "Spark",
     "Stream",
@@ -90,6 +92,7 @@ _PLACES = {
     "QoS": "headgate.graph.qos",
     "Report": "headgate.runtime.report",
     "Running": "headgate.api.running",
+    "Side": "headgate.graph.operators.side",
     "Simulated": "headgate.engines.simulated",
     "Spark": "headgate.engines.spark",
     "Stream": "headgate.api",

@@ -100,6 +100,21 @@ def _join(left: Stream, right: Stream) -> list[Stream]:
     return [pairs.select("k", "s", "ts", "coalesce(x, 0) + coalesce(x_right, 0) AS x", "v")]
 
 
+def _outer(how: str, within: Any) -> Step:
+    def build(left: Stream, right: Stream) -> list[Stream]:
+        on = None if within is None else "ts"
+        pairs = left.key_by("k").join(right.key_by("k"), within=within, on=on, how=how)
+        if how in ("semi", "anti"):
+            return [pairs]
+        return [
+            pairs.select(
+                "k", "s", "coalesce(ts, ts_right) AS ts", "coalesce(x, x_right) AS x", "v_right AS v"
+            )
+        ]
+
+    return build
+
+
 Step = Callable[[Stream, Stream], list[Stream]]
 
 STATELESS: dict[str, Step] = {
@@ -109,6 +124,13 @@ STATELESS: dict[str, Step] = {
     "with_columns": lambda a, b: [a.with_columns("coalesce(x, k, 7) AS x", "upper(s) AS s")],
     "flat_map_rows": lambda a, b: [a.flat_map_rows(_repeat_row, schema=SCHEMA)],
     "map_packets": lambda a, b: [a.map_packets(_every_other, schema=SCHEMA)],
+    "explode": lambda a, b: [
+        a.explode("split(s, 'b') AS part", outer=True, position="p")
+        .cast(p="BIGINT")
+        .drop("x", "part")
+        .rename(p="x")
+        .select("k", "s", "ts", "x", "v")
+    ],
     "universal half": lambda a, b: [a.universal(cost=0, selectivity=0.5)],
     "universal more": lambda a, b: [a.universal(cost=0, selectivity=1.5)],
 }
@@ -129,12 +151,25 @@ KEYED: dict[str, Step] = {
         a.key_by("k").window(hg.tumbling("20 seconds", on="ts", lateness="2 seconds")), "k", early="5 seconds"
     ),
     "keyed process": lambda a, b: [a.key_by("k").process(_remember_last, schema=SCHEMA, state=dict)],
+    "drop_duplicates": lambda a, b: [a.drop_duplicates("k", "s", within="9 seconds", on="ts")],
+    "drop_duplicates ever": lambda a, b: [a.drop_duplicates("x", "s")],
+    "top per key": lambda a, b: [a.key_by("k").top(2, by="x DESC")],
+    "top per key and period": lambda a, b: [
+        a.key_by("k").top(2, by="x DESC", every="9 seconds", on="ts", lateness="2 seconds")
+    ],
     "keyed universal": lambda a, b: [a.key_by("k").universal(cost=0, selectivity=0.7, state_bytes=8)],
     "join": _join,
+    "left join": _outer("left", ("-2 seconds", "5 seconds")),
+    "full join": _outer("full", "4 seconds"),
+    "right join ever": _outer("right", None),
+    "anti join": _outer("anti", ("1 second", "6 seconds")),
+    "semi join": _outer("semi", "5 seconds"),
 }
 STATEFUL: dict[str, Step] = {
     "process": lambda a, b: [a.process(_every_third, schema=SCHEMA, state=dict)],
     "top": lambda a, b: [a.top(2, by="x DESC, k", every="15 seconds", on="ts", lateness="4 seconds")],
+    "sort": lambda a, b: [a.sort("x, v DESC", limit=7)],
+    "limit": lambda a, b: [a.limit(9)],
     "window": lambda a, b: _window(a.window(hg.tumbling("15 seconds", on="ts")), "n AS k"),
 }
 UNIONS: dict[str, Step] = {
@@ -143,7 +178,7 @@ UNIONS: dict[str, Step] = {
     "union with itself": lambda a, b: [a.union(a)],
 }
 STEPS = STATELESS | KEYED | STATEFUL | UNIONS
-ALONE = STEPS.keys() - {"join", "union", "union of branches"}
+ALONE = {name for name in STEPS if "join" not in name} - {"union", "union of branches"}
 """Steps that use one stream only."""
 
 

@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, packets_of, row_lists, rows_of
 
 from headgate.graph.operator import Operator
-from headgate.graph.operators import join, process, running, window_state
+from headgate.graph.operators import join_state, process, running, window_state
+from headgate.graph.operators.drop_duplicates import DropDuplicates
 from headgate.graph.operators.join import Join
+from headgate.graph.operators.join_shape import HOW
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.top import Top
+from headgate.graph.operators.top_per_key import TopPerKey
 from headgate.graph.operators.universal import Universal
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.packet import Order, Packet
@@ -147,7 +150,7 @@ def check(operator: Operator, calls: Sequence[list[Packet]], keys: int, plan: Pl
                 (window_state, "_FEW"),
                 (running, "_FEW"),
                 (process, "_SPARE_KEYS"),
-                (join, "_SPARE_KEYS"),
+                (join_state, "_SPARE_KEYS"),
             ):
                 patch.setattr(module, name, 0)
         _check(operator, calls, keys, plan)
@@ -242,11 +245,29 @@ def test_changes_of_running_aggregates_are_its_state(
 
 
 @quick
-@given(ROWS, PLANS, st.integers(0, 12), st.sampled_from([["k"], ["s", "k"]]), st.integers(0, 2**60))
-def test_changes_of_a_join_are_its_state(
-    rows: Any, plan: Plan, within: int, keys: list[str], sides: int
+@given(ROWS, PLANS, st.sampled_from([["k"], ["s", "k"]]), st.none() | st.integers(1, 12))
+def test_changes_of_drop_duplicates_are_its_state(
+    rows: Any, plan: Plan, keys: list[str], within: int | None
 ) -> None:
-    operator = Join(SCHEMA, SCHEMA, keys, keys, within / 1e6, "ts")
+    on = None if within is None else "ts"
+    operator = DropDuplicates(SCHEMA, keys, None if within is None else within / 1e6, on)
+    check(operator, calls_of(rows, plan), len(keys), plan)
+
+
+@settings(quick, max_examples=200)
+@given(
+    ROWS,
+    PLANS,
+    st.none() | st.integers(0, 12),
+    st.sampled_from([["k"], ["s", "k"]]),
+    st.integers(0, 2**60),
+    st.sampled_from(HOW),
+)
+def test_changes_of_a_join_are_its_state(
+    rows: Any, plan: Plan, within: int | None, keys: list[str], sides: int, how: str
+) -> None:
+    on = None if within is None else "ts"
+    operator = Join(SCHEMA, SCHEMA, keys, keys, None if within is None else within / 1e6, on, how)
 
     def both() -> Iterator[list[Packet]]:
         for [packet] in calls_of(rows, plan):
@@ -284,11 +305,20 @@ def test_changes_of_a_process_are_its_state(rows: Any, plan: Plan) -> None:
     check(Process(SCHEMA, counting, COUNTED, {}), calls_of(rows, plan), 0, plan)
 
 
+@settings(quick, max_examples=120)
+@given(ROWS, PLANS, st.integers(1, 4), st.none() | st.integers(1, 12), st.integers(0, 8), KEYS)
+def test_changes_of_a_top_are_its_state(
+    rows: Any, plan: Plan, n: int, every: int | None, lateness: int, keys: list[str]
+) -> None:
+    on = None if every is None else "ts"
+    operator = Top(SCHEMA, n, "x DESC, s", every and every / 1e6, on, lateness / 1e6, keys)
+    check(operator, calls_of(rows, plan), len(keys), plan)
+
+
 @quick
-@given(ROWS, PLANS, st.integers(1, 4), st.integers(1, 12), st.integers(0, 8))
-def test_changes_of_a_top_are_its_state(rows: Any, plan: Plan, n: int, every: int, lateness: int) -> None:
-    operator = Top(SCHEMA, n, "x DESC, s", every / 1e6, "ts", lateness / 1e6)
-    check(operator, calls_of(rows, plan), 0, plan)
+@given(ROWS, PLANS, st.integers(1, 4), st.sampled_from([["k"], ["s", "k"]]))
+def test_changes_of_a_top_per_key_are_its_state(rows: Any, plan: Plan, n: int, keys: list[str]) -> None:
+    check(TopPerKey(SCHEMA, keys, n, "x DESC, s", "place"), calls_of(rows, plan), len(keys), plan)
 
 
 @settings(quick, max_examples=60)

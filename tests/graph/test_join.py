@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headgate as hg
+from headgate import testing
 from headgate.errors import HeadgateError, PipelineError, TypeMismatch
 from headgate.graph.operators.interval import Run
-from headgate.graph.operators.join import Join, JoinState
+from headgate.graph.operators.join import Join
+from headgate.graph.operators.join_shape import HOW
+from headgate.graph.operators.join_state import JoinState
 from headgate.graph.packet import Order, Packet, Ticks
+from headgate.graph.shards import merge, split, split_state
 from headgate.graph.time import NEVER, event_times
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=150)
@@ -33,8 +40,11 @@ class Row:
     id: str
 
 
-def join(within: float = 5e-6) -> Join:
-    return Join(LEFT, RIGHT, ["k"], ["key"], within, "ts")
+Interval = float | tuple[float, float] | None
+
+
+def join(within: Interval = 5e-6, how: str = "inner", lateness: float = 0) -> Join:
+    return Join(LEFT, RIGHT, ["k"], ["key"], within, None if within is None else "ts", how, lateness)
 
 
 def packet(rows: Sequence[Row], side: int, ticks: Ticks | None = None) -> Packet:
@@ -47,32 +57,80 @@ def packet(rows: Sequence[Row], side: int, ticks: Ticks | None = None) -> Packet
     return Packet(batch, Order(serials, serials.astype(float) / 10, len(mine)), ticks=ticks)
 
 
-def results(packets: list[Packet]) -> list[tuple[int, str, str]]:
-    [out] = packets
+Result = tuple[int, str | None, str | None]
+END = 1 << 40
+
+
+def results(packets: list[Packet]) -> list[Result]:
+    out = packets[0]
     assert out.order.arrival_array().tolist() == [s / 10 for s in out.order.serials]
-    ids = zip(out.batch.column("id").to_pylist(), out.batch.column("id_right").to_pylist(), strict=True)
-    return [(int(s), left, right) for s, (left, right) in zip(out.order.serials, ids, strict=True)]
+    left = out.batch.column("id").to_pylist()
+    right = out.batch.column("id_right").to_pylist() if "id_right" in out.schema.names else [None] * len(out)
+    return list(zip(out.order.serials.tolist(), left, right, strict=True))
 
 
-def reference(rows: Sequence[Row], within: int, out_from: dict[int, int]) -> list[tuple[int, str, str]]:
-    """Tuple by tuple, with everything remembered for ever."""
+def end() -> Packet:
+    return Packet(packet([], 0).batch, Order(END, END / 10, 1))
+
+
+def reference(
+    rows: Sequence[Row], within: Interval, out_from: dict[int, int], how: str = "inner", lateness: int = 0
+) -> list[Result]:
+    """Tuple by tuple, with everything remembered for ever; times in microseconds."""
+    low, high = within if isinstance(within, tuple) else (-END, END) if within is None else (-within, within)
     come = sorted(rows, key=lambda r: (r.serial, r.side))
-    found = []
-    for i, row in enumerate(come):
+    alone = {"left": {0}, "anti": {0}, "right": {1}, "full": {0, 1}}.get(how, set())
+    matched, gone = set[str](), set[str]()
+    found: list[Result] = []
+
+    def time_at(serial: int) -> float:
         maxima = []
         for side in (0, 1):
-            seen = [r.ts for r in come if r.side == side and r.serial <= row.serial and r.ts is not None]
-            if row.serial < out_from.get(side, 1 << 60):
-                maxima.append(max(seen, default=NEVER))
-        time = min(maxima, default=NEVER)
-        for partner in come[:i]:
-            if partner.side == row.side or None in (row.key, partner.key, row.ts, partner.ts):
+            seen = [r.ts for r in come if r.side == side and r.serial <= serial and r.ts is not None]
+            if serial < out_from.get(side, END):
+                maxima.append(max(seen, default=NEVER) - lateness)
+        return NEVER if within is None else min(maxima, default=NEVER)
+
+    def last(row: Row) -> float:
+        if row.key is None or (row.ts is None and within is not None):
+            return -END * END
+        moment = 0 if within is None else row.ts
+        assert moment is not None
+        return moment + (high if row.side == 0 else -low)
+
+    def leave(serial: int, leaving: Sequence[Row]) -> list[tuple[int, int, int, Row]]:
+        """Rows without partner, in the order in which they leave."""
+        mine = [r for r in leaving if r.side in alone and r.id not in matched | gone]
+        gone.update(r.id for r in leaving)
+        return [(-1 if r.key is None else r.key, 1 + r.side, int(r.id), r) for r in mine]
+
+    highest = [NEVER, NEVER]
+    clock: float = NEVER
+    for i, row in enumerate(come):
+        clock = max(clock, time_at(row.serial))
+        step: list[tuple[int, int, int, Result]] = []
+        usable = last(row) > -END * END
+        for partner in come[:i] if usable else ():
+            if partner.side == row.side or row.key != partner.key or last(partner) < clock:
                 continue
-            assert row.ts is not None
-            assert partner.ts is not None
-            if row.key == partner.key and abs(row.ts - partner.ts) <= within and partner.ts + within >= time:
-                left, right = (row, partner) if row.side == 0 else (partner, row)
-                found.append((row.serial, left.id, right.id))
+            left, right = (row, partner) if row.side == 0 else (partner, row)
+            if within is not None and not low <= (right.ts or 0) - (left.ts or 0) <= high:
+                continue
+            if how == "semi" and left.id not in matched:
+                step.append((row.key or 0, 0, int(left.id), (row.serial, left.id, None)))
+            elif how not in ("semi", "anti"):
+                step.append((row.key or 0, 0, int(partner.id), (row.serial, left.id, right.id)))
+            matched.update((left.id, right.id))
+        due = [row] if last(row) < clock or not usable else []
+        if within is not None and row.ts is not None and row.ts > highest[row.side]:
+            highest[row.side] = row.ts
+            due += [r for r in come[:i] if last(r) < clock]
+        for key, kind, number, r in leave(row.serial, due):
+            ids = (r.id, None) if r.side == 0 else (None, r.id)
+            step.append((key, kind, number, (row.serial, *ids)))
+        found += [result for *_, result in sorted(step, key=lambda s: s[:3])]
+    for _, _, _, r in sorted(leave(END, come), key=lambda s: s[:3]):
+        found.append((END, r.id, None) if r.side == 0 else (END, None, r.id))
     return found
 
 
@@ -118,13 +176,28 @@ CASES = st.builds(
 )
 
 
-@FIXED
-@given(CASES, st.integers(0, 8), st.booleans(), st.none() | st.integers(0, 40))
+INTERVALS = st.none() | st.integers(0, 8) | st.tuples(st.integers(-6, 2), st.integers(2, 9))
+
+
+def operator_for(within: Interval, how: str, lateness: int) -> Join:
+    scaled = tuple(bound / 1e6 for bound in within) if isinstance(within, tuple) else within and within / 1e6
+    return join(scaled, how, lateness / 1e6)  # type: ignore[arg-type]
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(
+    CASES,
+    INTERVALS,
+    st.sampled_from(HOW),
+    st.sampled_from([0, 3]),
+    st.booleans(),
+    st.none() | st.integers(0, 40),
+)
 def test_any_cut_gives_what_going_tuple_by_tuple_gives(
-    case: Case, within: int, restoring: bool, left_ends: int | None
+    case: Case, within: Interval, how: str, lateness: int, restoring: bool, left_ends: int | None
 ) -> None:
     rows = case.rows()
-    operator = pickle.loads(pickle.dumps(join(within / 1e6)))
+    operator = pickle.loads(pickle.dumps(operator_for(within, how, lateness)))
     state = operator.open()
     ended = {}
     if left_ends is not None:
@@ -136,41 +209,43 @@ def test_any_cut_gives_what_going_tuple_by_tuple_gives(
         got += results(operator.process([packet(call, 0), packet(call, 1)], state))
         if restoring:
             state = operator.restore([state.snapshot()])
-    assert got == reference(rows, within, ended)
+    last = results(operator.finish(state, end()))
+    assert got + last == reference(rows, within, ended, how, lateness)
 
 
-@FIXED
-@given(CASES, st.integers(0, 8), st.integers(1, 5))
-def test_buckets_give_together_what_one_gives(case: Case, within: int, regroup_every: int) -> None:
-    """Each bucket sees only its keys but all ticks; states are split by key and put together on the way."""
+@settings(derandomize=True, deadline=None, max_examples=250)
+@given(
+    CASES,
+    INTERVALS,
+    st.sampled_from(HOW),
+    st.sampled_from([0, 3]),
+    st.integers(1, 5),
+    st.none() | st.integers(0, 40),
+)
+def test_shards_give_together_what_one_gives(
+    case: Case, within: Interval, how: str, lateness: int, regroup_every: int, left_ends: int | None
+) -> None:
+    """Each shard sees only its keys and how time moves; states are split by key on the way."""
     rows = case.rows()
-    operator = join(within / 1e6)
-
-    def bucket(row: Row) -> int:
-        return (row.key or 0) % 2
-
+    operator = operator_for(within, how, lateness)
+    ended = {} if left_ends is None else {0: left_ends}
+    rows = [r for r in rows if r.side == 1 or left_ends is None or r.serial < left_ends]
+    shards = [range(3), range(3, 7)]
     states = [operator.open(), operator.open()]
     got = []
     for number, call in enumerate(case.calls(rows)):
-        whole = [packet(call, side) for side in (0, 1)]
-        ticks = [Ticks(p.order, event_times(p.batch.column("ts"))) for p in whole]
+        parts = split(operator, [packet(call, side) for side in (0, 1)], shards, 7)
         outs = []
-        for b, state in enumerate(states):
-            mine = [r for r in call if bucket(r) == b]
-            outs += results(operator.process([packet(mine, side, ticks[side]) for side in (0, 1)], state))
-        got += sorted(outs, key=lambda r: r[0])
+        for part, state in zip(parts, states, strict=True):
+            state.ended = ended
+            outs.append(operator.process(part, state))
+        got += results(merge(operator, outs))
         if number % regroup_every == 0:
-            tables = [state.snapshot() for state in states]
-            parts = [
-                [
-                    t.filter(pa.array([k % 2 == b for k in t.column("k").to_pylist()], pa.bool_()))
-                    for t in tables
-                ]
-                for b in (0, 1)
-            ]
-            states = [operator.restore(p) for p in parts]
-    # Rows of one serial in different buckets come bucket by bucket here.
-    assert sorted(got) == sorted(reference(rows, within, {}))
+            states = split_state(
+                operator, operator.restore([s.snapshot() for s in states]), [(0, 3), (3, 7)], 7
+            )
+    last = results(merge(operator, [operator.finish(state, end()) for state in states]))
+    assert got + last == reference(rows, within, ended, how, lateness)
 
 
 def test_pairs_leave_with_the_later_row_by_the_partners_order() -> None:
@@ -246,7 +321,7 @@ def test_rows_that_are_gone_leave_memory_even_if_few_come_after_them() -> None:
 
 
 def test_keys_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.graph.operators.join._SPARE_KEYS", 10)
+    monkeypatch.setattr("headgate.graph.operators.join_state._SPARE_KEYS", 10)
     operator = join(3e-6)
     state = operator.open()
     rows = [Row(serial % 2, serial, serial // 2, serial, str(serial)) for serial in range(200)]
@@ -331,6 +406,10 @@ def test_a_run_finds_rows_by_slot_and_time_however_far_apart(
         ({"on": ("ts", "when")}, HeadgateError, ["right", "'when'"]),
         ({"on": ("ts",)}, PipelineError, ["pair"]),
         ({"within": "soon"}, PipelineError, ["within", "'soon'"]),
+        ({"within": None}, PipelineError, ["within=", "on="]),
+        ({"within": ("5 minutes", "-5 minutes")}, PipelineError, ["later than the second"]),
+        ({"within": ("1 minute",)}, PipelineError, ["at least and at most"]),
+        ({"how": "outer"}, PipelineError, ["'outer'", "full"]),
     ],
 )
 def test_a_join_that_cannot_work_is_refused(
@@ -347,3 +426,37 @@ def test_names_that_clash_even_with_the_suffix_are_refused() -> None:
     left = LEFT.append(pa.field("id_right", pa.int64()))
     with pytest.raises(PipelineError, match="'id_right'"):
         Join(left, RIGHT, ["k"], ["key"], 1, "ts")
+
+
+def test_every_kind_of_join_on_every_engine(engine: hg.Engine) -> None:
+    """An order waits ten minutes for its payment, and a payment may come one minute before its order."""
+
+    def at(minute: int) -> datetime:
+        return datetime(2024, 1, 1, 0, minute)
+
+    app = hg.App("payments")
+    orders = app.source(
+        "orders", testing.from_rows([{"id": n, "ts": at(n * 5), "item": f"i{n}"} for n in range(5)])
+    )
+    paid = [(0, 3), (1, 16), (1, 14), (7, 14), (3, 14), (4, 21)]
+    payments = app.source("payments", testing.from_rows([{"order": n, "ts": at(m)} for n, m in paid]))
+    found: dict[str, list[dict[str, Any]]] = {how: [] for how in (*HOW, "ever")}
+    for how in HOW:
+        within = ("-1 minute", "10 minutes")
+        paid_orders = orders.key_by("id").join(
+            payments.key_by("order"), within=within, on="ts", how=how, lateness="5 minutes"
+        )
+        paid_orders.to(how, hg.to_list(found[how]))
+    ever = orders.key_by("id").join(payments.key_by("order"), how="anti")
+    ever.to("ever", hg.to_list(found["ever"]))
+    app.run(engine)
+    pairs = {(0, "i0", 3), (1, "i1", 14), (3, "i3", 14), (4, "i4", 21)}
+    alone = {(2, "i2", None)}, {(1, None, 16), (7, None, 14)}
+    expected = {"inner": pairs, "left": pairs | alone[0], "right": pairs | alone[1]}
+    expected["full"] = pairs | alone[0] | alone[1]
+    for how, rows in expected.items():
+        shown = [(r["id"], r["item"], r["ts_right"] and r["ts_right"].minute) for r in found[how]]
+        assert (len(shown), set(shown)) == (len(rows), rows), how
+    assert [r["id"] for r in found["semi"]] == [0, 1, 3, 4]
+    assert [r["id"] for r in found["anti"]] == [2]
+    assert [r["id"] for r in found["ever"]] == [2]

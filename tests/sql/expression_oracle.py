@@ -102,7 +102,56 @@ POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
             None,
         ],
     ),
-    "items": (pa.list_(pa.int32()), [[], [1], [1, 2, 3], [None, 2], None]),
+    "items": (pa.list_(pa.int32()), [[], [1], [1, 2, 3], [None, 2], [3, 1, 3, None, 1], None]),
+    "words": (pa.list_(pa.string()), [["b", "a"], ["é", None, "a"], [], ["日本", "a", "b", "a"], None]),
+    "nest": (pa.list_(pa.list_(pa.int32())), [[[1], [2, 3]], [[]], [None, [1]], [], None]),
+    "tags": (
+        pa.map_(pa.string(), pa.int32()),
+        [[("a", 1), ("b", None)], [("x", 3)], [], [("b", 7), ("a", -1)], None],
+    ),
+    "rec": (
+        pa.struct([("a", pa.int32()), ("b", pa.string()), ("c", pa.list_(pa.float64()))]),
+        [
+            {"a": 1, "b": "x", "c": [0.5]},
+            {"a": None, "b": None, "c": None},
+            {"a": -3, "b": "é", "c": []},
+            None,
+        ],
+    ),
+    "recs": (
+        pa.list_(pa.struct([("k", pa.string()), ("v", pa.int64())])),
+        [[{"k": "a", "v": 1}, {"k": "b", "v": None}], [{"k": None, "v": 5}, None], [], None],
+    ),
+    "bytes": (pa.binary(), [b"", b"abc", b"\xff\x00", "é".encode(), None]),
+    "js": (
+        pa.string(),
+        [
+            '{"a": 1, "b": "x", "c": [1, 2], "d": {"e": 2.5}}',
+            '{"a": "7", "b": 3, "c": null}',
+            '{"a": null, "b": {"x": [1, {"y": true}]}, "t": "2020-01-02T03:04:05Z"}',
+            "[1, 2, 3]",
+            '[{"a": 1}, {"a": 2}]',
+            '{"a": 1.5, "b": "é\\n\\u00e9", "c": "no"}',
+            "not json",
+            "{",
+            "",
+            "17",
+            '"text"',
+            None,
+        ],
+    ),
+    "url": (
+        pa.string(),
+        [
+            "https://user:pw@example.com:8080/a/b.html?x=1&y=%20z&x=2#top",
+            "http://spark.apache.org/path?query=1",
+            "ftp://h/f",
+            "example.com/a",
+            "a b+c&d=é/%41",
+            "",
+            None,
+        ],
+    ),
 }
 
 
@@ -189,7 +238,7 @@ class Oracle:
                     self.frame.where(f"id = {row}").selectExpr(f"{text} AS c").toArrow().column(0).to_pylist()
                 )
             except Exception as error:
-                if "DATATYPE_MISMATCH" in str(error) or "PARSE" in str(error):
+                if "DATATYPE_MISMATCH" in str(error) or "PARSE_SYNTAX" in str(error):
                     return [f"{text}: Spark does not accept it: {str(error).splitlines()[0][:300]}"]
                 continue
             return [f"{text}: row {row} is bad here, but Spark answers {answer}"]
@@ -206,7 +255,9 @@ def _guarded(text: str, bad: list[int], rows: int) -> str:
 
 def same(mine: Any, theirs: Any, *, single: bool = False) -> bool:
     """Equal, floating-point numbers within 1e-9 (relative; 1e-6 for FLOAT), NaN as itself."""
-    if isinstance(mine, list) and isinstance(theirs, list):
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return list(mine) == list(theirs) and same([*mine.values()], [*theirs.values()], single=single)
+    if isinstance(mine, list | tuple) and isinstance(theirs, list | tuple):
         return len(mine) == len(theirs) and all(
             same(a, b, single=single) for a, b in zip(mine, theirs, strict=True)
         )

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.running import Running
+from headgate.api.sparql import sparql
+from headgate.api.sql import statements
+from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
 from headgate.control.line import Line
+from headgate.control.watching import Event, Hook
 from headgate.engines.base import Engine, Progress, Until
 from headgate.engines.simulated import Simulated
 from headgate.engines.spark import Spark
 from headgate.engines.threads import Threads
 from headgate.errors import PipelineError, RunError, nearest
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
@@ -25,6 +32,8 @@ from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
+PAGE_EVERY = 0.5
+"""Seconds between two samples on a page."""
 _ENGINES: dict[str, type[Engine]] = {"spark": Spark, "threads": Threads, "simulated": Simulated}
 
 
@@ -36,15 +45,40 @@ class App:
             raise PipelineError("App: give it a name, e.g. hg.App('shop').")
         self.name = name
         self._pipeline = Pipeline(name)
+        self._session = Session(self._pipeline)
+        self._hooks: list[Hook] = []
+        self._missed_for = 30.0
 
     # --- building -----------------------------------------------------------------------------------
 
-    def source(self, name: str, source: Origin, *, idle_after: str | float | None = None) -> Stream:
+    def source(self, name: str, source: Origin, *, idle_after: Duration | None = None) -> Stream:
         """A stream that enters the application.
 
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
         """
         return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+
+    def view(self, name: str, stream: Stream, *, lateness: str | float = 0) -> None:
+        """Let SQL read a stream as table ``name``; sources are tables by their own names.
+
+        Windows of SQL over it wait for rows that come up to ``lateness`` too late.
+        """
+        self._session.view(name, stream, lateness)
+
+    def sql(self, query: str) -> Stream:
+        """The stream of a SELECT in Spark's dialect: ``app.sql("SELECT * FROM clicks WHERE user > 0")``.
+
+        Equal parts of several queries are one box.
+        """
+        return self._session.sql(query)
+
+    def sparql(self, text: str, data: str | Path, *, name: str | None = None) -> Stream:
+        """The answers to a SPARQL question over the triples in the folder ``data``, as a stream that ends.
+
+        ``headgate generate sp2bench`` writes such a folder.  There is a text column for each variable; null
+        where it is not bound.  ``name`` begins the names of the request's sources.
+        """
+        return sparql(self, text, data, name or self._pipeline.next_name("sparql"))
 
     def dead_letter(self, sink: Sink) -> None:
         """Send rows on which an operator raises, and those that a source refuses, to ``sink``.
@@ -56,6 +90,16 @@ class App:
         In the report they are a query called 'dead_letter'.
         """
         self._pipeline.set_dead_letter(sink)
+
+    def on_event(self, hook: Callable[[Event], None], *, missed_for: str | float = "30 seconds") -> None:
+        """Call ``hook(event)`` when a query fails, waits for a silent source, or misses its goal for long.
+
+        ``event.kind`` is ``failed``, ``waiting``, ``running``, ``goal missed``, ``goal met`` or ``problem``;
+        an event also has ``query``, ``message``, ``at``.  A goal is missed while the utility over ten
+        seconds is below 0.9.  The hook runs on a thread of its own, and one that raises is dropped.
+        """
+        self._missed_for = parse_duration(missed_for, "missed_for") / 1e6
+        self._hooks.append(hook)
 
     @property
     def network(self) -> Network:
@@ -82,6 +126,7 @@ class App:
         progress: Progress | None = None,
         seed: int = 0,
         changes: Sequence[Change] = (),
+        page: bool | int | str = False,
     ) -> Report:
         """Run the application and report what happened.
 
@@ -89,9 +134,10 @@ class App:
         of seconds stops then, and ``None`` runs until it is interrupted, both closing nothing.  A query
         that fails has its error in the report; if all fail, ``RunError`` is raised.  ``changes`` come into
         force at their times; queries that they add wait till then, and what cannot be done is in
-        ``report.problems``.
+        ``report.problems``.  ``page``: True, a port, or "host:port" serves a page on which the run can be
+        seen and changed; its address is printed.
         """
-        return self._run(self._line(changes), engine, policy, workers, until, progress, seed)
+        return self._run(self._line(changes), engine, policy, workers, until, progress, seed, page)
 
     def start(
         self,
@@ -103,6 +149,7 @@ class App:
         progress: Progress | None = None,
         seed: int = 0,
         changes: Sequence[Change] = (),
+        page: bool | int | str = False,
     ) -> Running:
         """Run the application meanwhile, and change it while it runs.
 
@@ -112,12 +159,12 @@ class App:
         return Running(
             self._pipeline.outputs_named,
             line,
-            lambda: self._run(line, engine, policy, workers, until, progress, seed),
+            lambda: self._run(line, engine, policy, workers, until, progress, seed, page),
         )
 
     def _line(self, changes: Sequence[Change]) -> Line:
         later = [name for change in changes for name in change.add]
-        return Line(changes, self._pipeline.outputs_named(later), _load)
+        return Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
 
     def _run(
         self,
@@ -128,23 +175,31 @@ class App:
         until: Until,
         progress: Progress | None,
         seed: int,
+        page: bool | int | str,
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
-        if not [output for output in self._pipeline.outputs if output.name not in later]:
+        waits = until is None or line.requests  # it may be there for requests
+        if not waits and not [output for output in self._pipeline.outputs if output.name not in later]:
             raise PipelineError(
                 f"App '{self.name}' has no queries; let a stream leave with stream.to(name, sink)."
             )
         if workers is not None:
             check_workers(workers)
-        report = _engine(engine).run(
-            self._pipeline.network(later),
-            policies.get(policy),
-            workers=workers,
-            until=until,
-            progress=progress,
-            seed=seed,
-            line=line,
-        )
+        line.watch.listen(self._hooks, self._missed_for)
+        report = None
+        try:
+            with _page(page, line, chosen := _engine(engine)):
+                report = chosen.run(
+                    self._pipeline.network(later),
+                    policies.get(policy),
+                    workers=workers,
+                    until=until,
+                    progress=progress,
+                    seed=seed,
+                    line=line,
+                )
+        finally:
+            line.watch.stop(report)
         queries = [
             q for q in report.queries.values() if self._pipeline.dead_letter is None or q.name != DEAD_LETTER
         ]
@@ -153,6 +208,22 @@ class App:
             names = ", ".join(f"'{q.name}'" for q in queries)
             raise RunError(f"Every query failed ({names}). The first error: {errors[0]}") from errors[0]
         return report
+
+
+@contextmanager
+def _page(page: bool | int | str, line: Line, engine: Engine) -> Iterator[None]:
+    """Serve the page while a run goes on, if that was asked for."""
+    if page is False:
+        yield
+        return
+    if isinstance(engine, Simulated):
+        raise PipelineError("page=: a simulation is over at once; run on threads or Spark to see a page.")
+    from headgate.web.server import Page  # here: the web server takes longer to import than all the rest
+
+    line.watch.every = PAGE_EVERY
+    with Page(page, line) as served:
+        print(f"Page: {served.address}", file=sys.stderr, flush=True)
+        yield
 
 
 def _engine(engine: str | Engine) -> Engine:
@@ -167,7 +238,9 @@ def _engine(engine: str | Engine) -> Engine:
 
 
 def load_app(path: Path) -> App:
-    """The ``App`` that a Python file defines: a variable ``app``, or a function ``build()`` that makes it."""
+    """The application in a file: SQL, or Python with a variable ``app`` or a function ``build()``."""
+    if path.suffix.lower() == ".sql":
+        return _load_sql(path)
     module = load_file(path)
     for name in ("app", "build"):
         found = getattr(module, name, None)
@@ -178,6 +251,14 @@ def load_app(path: Path) -> App:
     raise PipelineError(
         f"{path} defines no application: give it a variable 'app = hg.App(…)' or a function 'build()'."
     )
+
+
+def _load_sql(path: Path) -> App:
+    if not path.is_file():
+        raise PipelineError(f"There is no file {path}.")
+    app = App(path.stem)
+    statements.run(path.read_text(encoding="utf-8"), app._session, str(path))
+    return app
 
 
 def _load(path: str) -> list[Output]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.connectors.sink import Sink, check_shared
 from headgate.connectors.source import Source as Origin
 from headgate.errors import CycleError, PipelineError, nearest
-from headgate.graph.durations import parse_duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.importance import check_importance
 from headgate.graph.network import DEAD_LETTER, Arrow, Box, DeadLetter, Network, Output, Source
 from headgate.graph.operator import Operator
@@ -28,7 +28,7 @@ class Pipeline:
         self._boxes: dict[str, Box] = {}
         self._numbers: dict[str, int] = {}
 
-    def add_source(self, name: str, source: Origin, idle_after: str | float | None) -> Source:
+    def add_source(self, name: str, source: Origin, idle_after: Duration | None) -> Source:
         if not isinstance(name, str) or not name:
             raise PipelineError("source(…): give it a name, e.g. app.source('clicks', hg.from_rate(10)).")
         if not isinstance(source, Origin):

@@ -3,16 +3,57 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from headgate.control.line import Line, RunOver
-from headgate.errors import PipelineError
-from headgate.graph.network import Output
-from headgate.runtime.change import Change
-from headgate.runtime.report import Report
+from headgate.errors import PipelineError, RunError
+from headgate.graph.network import Output, Request
+from headgate.graph.qos import QoS
+from headgate.runtime.added_queries import joining
+from headgate.runtime.change import Change, HasNetwork
+from headgate.runtime.report import QueryReport, Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Train
+
+
+class Answer:
+    """What ``running.request(…)`` returns."""
+
+    def __init__(self, name: str, line: Line) -> None:
+        self.name = name
+        self._line = line
+        self._request: Request | None = None
+        self._reports: dict[str, QueryReport] | None = None
+        self._ended = threading.Event()
+
+    def _end(self, reports: dict[str, QueryReport] | None) -> None:
+        if not self.over:
+            self._reports = reports
+            self._ended.set()
+
+    @property
+    def over(self) -> bool:
+        """Whether the request has ended, and nothing of it is left in the run."""
+        return self._ended.is_set()
+
+    def cancel(self) -> None:
+        """End it now; what it has written stays."""
+        assert self._request is not None
+        if not self.over:
+            with suppress(RunOver):
+                self._line.runner.cancel(self._request)
+
+    def wait(self, timeout: float | None = None) -> dict[str, QueryReport]:
+        """Wait for its end.  Returns the reports of its queries by name; raises if one has failed."""
+        if not self._ended.wait(timeout):
+            raise PipelineError(f"Request '{self.name}' has not ended within {timeout:g} seconds.")
+        if self._reports is None:
+            raise RunError(f"Request '{self.name}': the run ended before it did.")
+        for report in self._reports.values():
+            if report.error is not None:
+                raise RunError(f"Request '{self.name}' failed: {report.error}") from report.error
+        return self._reports
 
 
 class Running:
@@ -25,6 +66,7 @@ class Running:
         self, outputs_named: Callable[[Sequence[str]], list[Output]], line: Line, run: Callable[[], Report]
     ) -> None:
         self._outputs_named, self._line = outputs_named, line
+        self._answers: list[Answer] = []
         self._report: Report | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, args=(run,), name="headgate-run", daemon=True)
@@ -37,6 +79,8 @@ class Running:
             self._error = error
         finally:
             self._line.detach()  # it may have ended before it began
+            for answer in self._answers:
+                answer._end(None)
 
     def __enter__(self) -> Running:
         return self
@@ -56,14 +100,16 @@ class Running:
         period: float | str | None = None,
         batch: int | Train | None = None,
         workers: int | None = None,
+        qos: Mapping[str, QoS] | None = None,
     ) -> None:
         """Change what is given: ``running.set(policy="qos")``, ``running.set(period="50 ms", workers=4)``.
 
-        ``period`` and ``batch`` are settings of the policy; one that has none is an error.
+        ``period`` and ``batch`` are settings of the policy; one that has none is an error.  ``qos`` gives
+        queries other QoS graphs.
         """
-        change = Change(policy=policy, period=period, batch=batch, workers=workers)
-        if (policy, period, batch, workers) == (None,) * 4:
-            raise PipelineError("set(): say what to change: policy=, period=, batch= or workers=.")
+        change = Change(policy=policy, period=period, batch=batch, workers=workers, qos=qos or {})
+        if (policy, period, batch, workers, qos) == (None,) * 5:
+            raise PipelineError("set(): say what to change: policy=, period=, batch=, workers= or qos=.")
         self._change(change)
 
     def add(self, *names: str) -> None:
@@ -73,6 +119,26 @@ class Running:
     def remove(self, *names: str) -> None:
         """Remove queries; their results stay."""
         self._change(Change(remove=names))
+
+    def request(self, request: HasNetwork) -> Answer:
+        """Let an application join as a request: with its own sources, from their first tuple on.
+
+        Its sources are finite.  It ends when they have ended and all is closed, and leaves nothing behind.
+        """
+        change = Change(request=request)
+        network = request.network
+        if not network.outputs:
+            raise PipelineError(
+                f"Request '{network.name}' has no queries; let a stream leave with stream.to(name, sink)."
+            )
+        answer = Answer(network.name, self._line)
+        outputs = joining(network, answer._end)
+        answer._request = outputs[0].request
+        self._answers = [other for other in self._answers if not other.over] + [answer]
+        self._change(change, outputs)
+        if self.over:
+            answer._end(None)
+        return answer
 
     def _change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """A run that failed says why, not only that it is over."""

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headgate.api.extensions import check_own
 from headgate.api.pipeline import Pipeline
+from headgate.connectors.any_table import as_table
 from headgate.connectors.sink import Sink
-from headgate.errors import PipelineError, SourceError
+from headgate.errors import PipelineError, nearest
+from headgate.graph.durations import Duration
 from headgate.graph.network import Arrow, Port
 from headgate.graph.operator import Operator
+from headgate.graph.operators.drop_duplicates import DropDuplicates
+from headgate.graph.operators.explode import Explode
 from headgate.graph.operators.filter import Filter
 from headgate.graph.operators.flat_map_rows import FlatMapRows
 from headgate.graph.operators.join import Join
+from headgate.graph.operators.limit import Limit
 from headgate.graph.operators.lookup import Lookup
 from headgate.graph.operators.map_packets import MapPackets
+from headgate.graph.operators.pick import Pick
 from headgate.graph.operators.process import KeyedProcess, Process
 from headgate.graph.operators.process_packets import KeyedPackets
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.select import Select, WithColumns
+from headgate.graph.operators.side import MAIN, Sided, Unpack, sided_schema
 from headgate.graph.operators.top import Top
+from headgate.graph.operators.top_per_key import TopPerKey
 from headgate.graph.operators.universal import Universal
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.partition import check_ranges
 from headgate.graph.qos import QoS
 from headgate.graph.schema import require_columns
 from headgate.graph.windows import Window
+from headgate.sql import compile_expression
+from headgate.sql.names import quoted
 
-Duration = str | float
+_ALL = 1 << 40
+"""More rows than a state holds."""
 
 
 class Stream:
@@ -41,6 +51,7 @@ class Stream:
     def __init__(self, pipeline: Pipeline, port: Port) -> None:
         self._pipeline = pipeline
         self._port = port
+        self._sides: dict[str, Stream] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,6 +59,9 @@ class Stream:
         return self._port[0].schema
 
     def _box(self, verb: str, operator: Operator, name: str | None, *ports: Port) -> Stream:
+        if len(ports) > 1:
+            # Ports of one box meet by serial, so each of them must bring its rows in one order.
+            ports = tuple(Stream(self._pipeline, p)._alone() if not p[0].in_order else p for p in ports)
         box = self._pipeline.add_box(name or self._pipeline.next_name(verb), operator, ports or (self._port,))
         return Stream(self._pipeline, (Arrow(box),))
 
@@ -65,6 +79,39 @@ class Stream:
         """These columns besides the others: ``sales.with_columns("price * quantity AS revenue")``."""
         return self._box("with_columns", WithColumns(self.schema, expressions), name)
 
+    def drop(self, *columns: str, name: str | None = None) -> Stream:
+        """All columns but these: ``clicks.drop("agent")``."""
+        gone = require_columns(self.schema, columns, "drop")
+        kept = [(column, column) for column in self.schema.names if column not in gone]
+        return self._box("drop", Pick(self.schema, kept, f"drop({', '.join(gone)})"), name)
+
+    def rename(
+        self, names: Mapping[str, str] | None = None, *, name: str | None = None, **more: str
+    ) -> Stream:
+        """Other names for some columns: ``clicks.rename(ts="time")``, or a dict, old name to new."""
+        given = {**(names or {}), **more}
+        new = dict(zip(require_columns(self.schema, given, "rename"), given.values(), strict=True))
+        pairs = [(column, new.get(column, column)) for column in self.schema.names]
+        label = f"rename({', '.join(f'{old} = {n}' for old, n in new.items())})"
+        return self._box("rename", Pick(self.schema, pairs, label), name)
+
+    def cast(self, types: Mapping[str, str] | None = None, *, name: str | None = None, **more: str) -> Stream:
+        """Columns as other types, named as in Spark SQL: ``sales.cast(price="DECIMAL(10, 2)")``."""
+        given = {**(types or {}), **more}
+        columns = [quoted(column) for column in require_columns(self.schema, given, "cast")]
+        texts = [f"CAST({c} AS {type_}) AS {c}" for c, type_ in zip(columns, given.values(), strict=True)]
+        return self._box("cast", WithColumns(self.schema, texts), name)
+
+    def explode(
+        self, expression: str, *, outer: bool = False, position: str | None = None, name: str | None = None
+    ) -> Stream:
+        """One row for every element of a list: ``orders.explode("items AS item")``.
+
+        A map gives two columns: ``explode("tags AS (tag, value)")``.  Rows without elements are left out, or
+        have a null element with ``outer=True``.  ``position="place"`` adds the element's place, from 0.
+        """
+        return self._box("explode", Explode(self.schema, expression, outer, position), name)
+
     def map_packets(
         self, fn: Callable[[pa.RecordBatch], Any], *, schema: pa.Schema, name: str | None = None
     ) -> Stream:
@@ -81,9 +128,15 @@ class Stream:
         """A function of one row that returns any number of rows.  Slow: Python runs for every tuple."""
         return self._box("flat_map_rows", FlatMapRows(self.schema, fn, schema), name)
 
-    def union(self, *others: Stream) -> Stream:
-        """The rows of several streams of one schema, in order; of one tuple's results, ours first."""
-        port = self._port
+    def union(self, *others: Stream, order: Literal["serial", "arrival"] = "serial") -> Stream:
+        """The rows of several streams of one schema, in order; of one tuple's results, ours first.
+
+        With ``order="arrival"`` rows leave as they come, and no row waits for an earlier one of another
+        stream.  Each stream's own order is kept.  Answers are those of some interleaving of the streams.
+        """
+        if order not in ("serial", "arrival"):
+            raise PipelineError(f"union: order={order!r}: use 'serial' or 'arrival'.")
+        port = self._into_union(order == "serial")
         for other in others:
             if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
                 raise PipelineError("union: both streams must belong to the same app.")
@@ -92,32 +145,36 @@ class Stream:
                     f"union: the schemas differ: {_columns(self.schema)} here, {_columns(other.schema)} "
                     "there; bring them together with select."
                 )
-            port = (*port, *other._port)
+            port = (*port, *other._into_union(order == "serial"))
         return Stream(self._pipeline, port)
+
+    def _into_union(self, in_order: bool) -> Port:
+        """Our arrows for a union of that order."""
+        port = self._port if self._port[0].in_order == in_order else self._alone()
+        return tuple(replace(arrow, in_order=in_order) for arrow in port)
+
+    def _alone(self) -> Port:
+        """One arrow with our rows: a union of another order gets a box, which costs a call."""
+        if len(self._port) == 1:
+            return self._port
+        return self._box("union", Select(self.schema, [f"`{n}`" for n in self.schema.names]), None)._port
 
     def lookup(
         self,
-        table: pa.Table | str | Path | Callable[[], pa.Table],
+        table: Any,
         *,
-        on: str | Sequence[str],
+        on: str | Sequence[str] | Mapping[str, str],
         refresh: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
         """The columns of a small table, looked up by key; null where it has no such key.
 
-        ``table`` is a table, a parquet file, or a function that returns a table; the last two are read
-        again every ``refresh``.
+        ``table`` is an Arrow table, a pandas DataFrame, a file or folder (Parquet, CSV, JSON), a finite
+        source, or a function that returns a table.  All but the first two are read again every ``refresh``,
+        on Spark by the tasks.  Where the table calls its key otherwise: ``on={"item_id": "id"}``.
         """
-        if isinstance(table, (str, Path)):
-            path = str(table)
-
-            def read() -> pa.Table:
-                return pq.read_table(path)
-
-            if not Path(path).exists():
-                raise SourceError(f"lookup: there is no file {path}.")
-            return self._box("lookup", Lookup(self.schema, read, on, refresh), name)
-        return self._box("lookup", Lookup(self.schema, table, on, refresh), name)
+        given = as_table(table, "lookup")
+        return self._box("lookup", Lookup(self.schema, given, on, refresh), name)
 
     def universal(
         self, *, cost: float, selectivity: float = 1.0, tuple_bytes: int = 0, name: str | None = None
@@ -142,6 +199,21 @@ class Stream:
 
     # --- stateful -----------------------------------------------------------------------------------
 
+    def drop_duplicates(
+        self,
+        *columns: str,
+        within: Duration | None = None,
+        on: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """The first row of every key: ``clicks.drop_duplicates("id", within="1 hour", on="ts")``.
+
+        Without columns, rows that are equal in all of them are duplicates.  With ``within``, a key that
+        comes more than that much event time after it last passed passes again.  Without it, every key is
+        remembered for ever.
+        """
+        return self._box("drop_duplicates", DropDuplicates(self.schema, columns, within, on), name)
+
     def process(
         self,
         fn: Callable[..., Any],
@@ -149,44 +221,85 @@ class Stream:
         schema: pa.Schema,
         state: Any = None,
         packets: bool = False,
+        side: Mapping[str, pa.Schema] | None = None,
         name: str | None = None,
     ) -> Stream:
         """A function with a memory: ``fn(row, state)`` returns rows and changes ``state`` in place.
 
         ``state`` is the initial value or a function that makes it.  Slow, unless ``packets=True``: then
-        ``fn(batch, state)`` returns ``(batch, causes)`` for whole packets.
+        ``fn(batch, state)`` returns ``(batch, causes)`` for whole packets.  ``side={"alerts": schema}`` lets
+        it give ``hg.Side("alerts", row)`` too; these are the rows of ``.side("alerts")``.
         """
-        return self._box("process", Process(self.schema, fn, schema, state, packets=packets), name)
+        if side is None:
+            return self._box("process", Process(self.schema, fn, schema, state, packets=packets), name)
+        if packets:
+            raise PipelineError("process: side= is for functions of rows; leave packets=True out.")
+        every = sided_schema(schema, side)
+        box = self._box("process", Process(self.schema, Sided(fn, every), every, state), name)
+        return box._unpacked(list(side))
+
+    def side(self, name: str) -> Stream:
+        """The rows that a function gave as ``hg.Side(name, row)``."""
+        if name not in self._sides:
+            raise PipelineError(
+                f"side: there is no side output '{name}'.{nearest(name, self._sides)} Declare it where the "
+                f"rows come from: process(…, side={{'{name}': schema}})."
+            )
+        return self._sides[name]
+
+    def _unpacked(self, sides: Sequence[str]) -> Stream:
+        """The main output of a box with side outputs."""
+        main, *others = [self._box("output", Unpack(self.schema, name), None) for name in (MAIN, *sides)]
+        main._sides = dict(zip(sides, others, strict=True))
+        return main
 
     def top(
         self,
         n: int,
         *,
         by: str,
-        every: Duration,
-        on: str,
+        every: Duration | None = None,
+        on: str | None = None,
         lateness: Duration = 0,
         name: str | None = None,
     ) -> Stream:
-        """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``."""
+        """The first ``n`` rows of every period: ``counts.top(100, by="n DESC", every="1 hour", on="ts")``.
+
+        Without ``every`` and ``on``, those of the whole stream, when it ends.
+        """
         return self._box("top", Top(self.schema, n, by, every, on, lateness), name)
+
+    def sort(self, by: str, *, limit: int | None = None, name: str | None = None) -> Stream:
+        """The rows of a finite stream, or the first of them, when it ends: ``sort("n DESC", limit=9)``."""
+        return self._box("sort", Top(self.schema, _ALL if limit is None else limit, by, None, None), name)
+
+    def limit(self, n: int, *, name: str | None = None) -> Stream:
+        """The first ``n`` rows that come."""
+        return self._box("limit", Limit(self.schema, n), name)
 
     def window(self, window: Window) -> WindowedStream:
         """Windows over all rows, whatever their key."""
         return WindowedStream(self, (), window)
 
     def key_by(self, *columns: str, ranges: Sequence[Any] | None = None) -> KeyedStream:
-        """Rows of one key belong together: ``clicks.key_by("user_id")``.
+        """Rows of one key belong together: ``clicks.key_by("user_id")``, or ``key_by("hour(ts) AS hour")``.
 
         Where several threads share the keys they do so by a hash, or by ``ranges`` of the one key column,
         whose ascending boundaries are given: ``key_by("age", ranges=[20, 40, 60])``.
         """
         if not columns:
             raise PipelineError("key_by: name at least one column.")
-        require_columns(self.schema, columns, "key_by")
+        stream, names = self._computed(columns, "key_by")
         if ranges is not None:
-            check_ranges(self.schema, columns, ranges)
-        return KeyedStream(self, columns, ranges)
+            check_ranges(stream.schema, names, ranges)
+        return KeyedStream(stream, names, ranges)
+
+    def _computed(self, texts: Sequence[str], what: str) -> tuple[Stream, list[str]]:
+        """A stream with a column for each of ``texts``, columns or expressions, and the columns' names."""
+        new = [t for t in texts if isinstance(t, str) and t not in self.schema.names and not t.isidentifier()]
+        stream = self.with_columns(*new) if new else self
+        named = {text: compile_expression(text, self.schema).name for text in new}
+        return stream, require_columns(stream.schema, [named.get(text, text) for text in texts], what)
 
     # --- leaving ------------------------------------------------------------------------------------
 
@@ -253,28 +366,74 @@ class KeyedStream:
         packets: bool = False,
         expire: Duration | None = None,
         on: str | None = None,
+        side: Mapping[str, pa.Schema] | None = None,
         name: str | None = None,
     ) -> Stream:
         """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple.
 
         With ``packets=True`` it is ``fn(batch, state)`` for whole packets.  ``state=`` then gives each part's
         value for a new key, e.g. ``{"count": 0}``; ``state["count"]`` is an array with a row per key, and
-        ``state.slots`` says for every row of the batch which of them is its key's.
+        ``state.slots`` says for every row of the batch which of them is its key's.  ``side`` declares side
+        outputs of a function of rows, as for ``stream.process``.
         """
+        if side is not None:
+            if packets:
+                raise PipelineError("process: side outputs are of functions of rows; leave packets=True out.")
+            every = sided_schema(schema, side)
+            operator = KeyedProcess(self.schema, self._keys, Sided(fn, every), every, state, expire, on)
+            return self._box("process", operator, name)._unpacked(list(side))
         make = KeyedPackets if packets else KeyedProcess
         return self._box("process", make(self.schema, self._keys, fn, schema, state, expire, on), name)
 
-    def join(
-        self, other: KeyedStream, *, within: Duration, on: str | tuple[str, str], name: str | None = None
+    def top(
+        self,
+        n: int,
+        *,
+        by: str,
+        every: Duration | Literal["end"] | None = None,
+        on: str | None = None,
+        lateness: Duration = 0,
+        rank: str | None = None,
+        name: str | None = None,
     ) -> Stream:
-        """Pairs of rows of equal key whose times are at most ``within`` apart."""
+        """The best ``n`` rows of every key: ``bids.key_by("auction").top(3, by="price DESC", rank="place")``.
+
+        A row leaves at once if it is among the best of its key so far; ``rank`` adds its place at that
+        moment.  With ``every`` and ``on`` the best of every period leave when it is over, and with
+        ``every="end"`` those of the whole stream when it ends.
+        """
+        if every is None and on is None:
+            return self._box("top", TopPerKey(self.schema, self._keys, n, by, rank), name)
+        if rank is not None:
+            raise PipelineError("top: rank= is for rows that leave at once; leave every= out.")
+        period = None if every == "end" else every
+        return self._box("top", Top(self.schema, n, by, period, on, lateness, self._keys), name)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        on: str | tuple[str, str] | None = None,
+        how: str = "inner",
+        lateness: Duration = 0,
+        name: str | None = None,
+    ) -> Stream:
+        """Pairs of rows of equal key whose times are at most ``within`` apart.
+
+        ``within=("-5 minutes", "10 minutes")``: the other row is at most 5 minutes earlier and 10 minutes
+        later than ours.  ``how``: "inner", "left", "right" or "full" (rows without partner leave once they
+        can have none any more, with nulls), "semi" or "anti" (our rows that have a partner, or none).
+        ``lateness`` keeps rows so much longer for partners that come late.  Without ``within`` and ``on``
+        every row is remembered, and rows without partner leave at the end.
+        """
         if not isinstance(other, KeyedStream):
             raise PipelineError(
                 "join: the other side must be keyed too, e.g. a.key_by('id').join(b.key_by('id'), …)."
             )
         if other._stream._pipeline is not self._stream._pipeline:
             raise PipelineError("join: both streams must belong to the same app.")
-        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on)
+        operator = Join(self.schema, other.schema, self._keys, other._keys, within, on, how, lateness)
         return self._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(
@@ -297,7 +456,8 @@ class WindowedStream:
     ) -> None:
         if not isinstance(window, Window):
             raise PipelineError("window: give hg.tumbling(…), hg.sliding(…) or hg.session(…).")
-        require_columns(stream.schema, [window.on], f"{window.kind} window")
+        stream, [on] = stream._computed([window.on], f"{window.kind} window")
+        window = replace(window, on=on)
         self._stream = stream
         self._keys = tuple(keys)
         self._window = window

@@ -114,6 +114,6 @@ def _copied(network: Network, copies: Copies) -> Network:
 def _with(port: Port, made: dict[Box, Box]) -> Port:
     """A port whose arrows come from the copies."""
     return tuple(
-        Arrow(made.get(arrow.node, arrow.node), arrow.output) if isinstance(arrow.node, Box) else arrow
+        replace(arrow, node=made.get(arrow.node, arrow.node)) if isinstance(arrow.node, Box) else arrow
         for arrow in port
     )

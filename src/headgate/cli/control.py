@@ -1,10 +1,11 @@
-"""Commands to a running application: ``status``, ``restart``, ``set`` and ``query``."""
+"""Commands to a running application: ``status``, ``restart``, ``set``, ``add``, ``remove``, ``query``."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ from headgate.control.socket import NotRunning, call
 from headgate.errors import PipelineError, SourceError, printable
 from headgate.runtime.dead_letters import json_value
 
+WATCH_EVERY = 2.0
+"""Seconds between two looks of ``headgate status --watch``."""
 SHOWN = 100
 """Rows of an answer that are shown as a table."""
 
@@ -27,7 +30,7 @@ AppName = Annotated[str | None, typer.Option("--app", help="Which application; t
 
 def register(cli: typer.Typer) -> None:
     """Add the commands to the command line."""
-    for command in (status, restart, query):
+    for command in (status, restart, query, add, remove):
         cli.command()(command)
     cli.command("set")(set_something)
 
@@ -38,12 +41,36 @@ def register(cli: typer.Typer) -> None:
 def status(
     app: AppName = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON instead of a table.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 1 if a query has failed or waits for a silent source.")
+    ] = False,
 ) -> None:
     """Show a running application's queries: what they did, how late they are, and what failed.
 
-    Example: `headgate status --app shop`
+    The last minute comes first, then everything since the start.
+
+    Example: `headgate status --app shop --watch`
     """
     answer = call(app, "status")
+    while watch:
+        if not as_json:
+            console.clear()
+        _show_status(answer, as_json)
+        try:
+            time.sleep(WATCH_EVERY)
+            answer = call(app, "status")
+        except KeyboardInterrupt:
+            return
+        except NotRunning:
+            say("The run is over.")
+            return
+    _show_status(answer, as_json)
+    if check and any(one["state"] in ("failed", "waiting") for one in answer["queries"]):
+        raise typer.Exit(1)
+
+
+def _show_status(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
@@ -79,20 +106,29 @@ def _status_table(answer: dict[str, Any]) -> Table:
     table = Table(title=shown(title), title_justify="left")
     table.add_column("query", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for name in ("tuples in", "results", "p50", "p99", "QoS", "utility", "backlog", "shed", "restarts"):
+    minute = [f"{name}\nlast min" for name in ("results", "p50", "p99", "utility", "past goal")]
+    for name in (*minute, "backlog", "tuples in", "results", "p50", "p99", "QoS", "utility", "late", "shed"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("restarts", justify="right", no_wrap=True)
     for one in answer["queries"]:
         color = _COLORS.get(one["state"], "default")
+        last = one.get("minute") or {}
         table.add_row(
             shown(one["name"]),
             f"[{color}]{shown(one['state'])}[/]",
+            _number(last.get("rows")),
+            _duration(last.get("p50")),
+            _duration(last.get("p99")),
+            _share(last.get("utility")),
+            _number(last.get("late")),
+            _number(one["backlog"]),
             _number(one["tuples_in"]),
             _number(one["tuples_out"]),
             _duration(one["p50"]),
             _duration(one["p99"]),
             _share(one["qos"]),
             _share(one.get("utility")),
-            _number(one["backlog"]),
+            _number(one.get("late")),
             _number(one.get("shed")),
             _number(one["restarts"]),
         )
@@ -132,12 +168,12 @@ def restart(
 
 
 def set_something(
-    what: Annotated[str, typer.Argument(help="policy, period, batch, workers, add or remove.")],
+    what: Annotated[str, typer.Argument(help="policy, period, batch, workers, qos, add or remove.")],
     value: Annotated[
         str,
         typer.Argument(
-            help="A policy's name; a time such as 50ms; a number of tuples or of workers; to add, a Python "
-            "file with an application; to remove, a query."
+            help="A policy's name; a time such as 50ms; a number of tuples or of workers; a QoS graph as "
+            "carts=0:1,0.5:1,5:0; to add, a Python file with an application; to remove, a query."
         ),
     ],
     app: AppName = None,
@@ -157,6 +193,50 @@ def set_something(
     say(
         f"{past} {shown(new)}: policy {shown(answer['policy'])}, {shown(answer['workers'])} workers.",
     )
+
+
+# --- add and remove -------------------------------------------------------------------------------------
+
+
+def add(
+    sql: Annotated[str, typer.Argument(help="One SELECT over the application's sources and views.")],
+    name: Annotated[str, typer.Option(help="The query's name.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Where results go: a folder for Parquet files, 'console' (the application's), "
+            "'kafka://server:9092/topic' or 'table:shop.alerts'."
+        ),
+    ] = "console",
+    goal: Annotated[str | None, typer.Option(help="How late a result may be, such as '500 ms'.")] = None,
+    query_class: Annotated[int, typer.Option("--class", help="Higher goes first under multi_class.")] = 0,
+    keep: Annotated[str | None, typer.Option(help="Spark: keep results for `headgate query`.")] = None,
+    start: Annotated[
+        str, typer.Option(help="Spark: 'earliest' or 'now'; on threads a query starts with the next tuple.")
+    ] = "now",
+    app: AppName = None,
+) -> None:
+    """Add a continuous query in SQL to a running application.
+
+    Example: `headgate add "SELECT * FROM sales WHERE price > 100" --name big --goal "500 ms" --to out/big`
+    """
+    folder = to != "console" and not to.startswith(("kafka://", "table:"))
+    place = str(Path(to.removeprefix("parquet:")).resolve()) if folder else to
+    given = {"sql": sql, "name": name, "to": place, "goal": goal, "class": query_class, "keep": keep}
+    call(app, "add", **given, start=start)
+    say(f"Added {shown(name)}.")
+
+
+def remove(
+    query: Annotated[str, typer.Argument(help="The query's name; see `headgate status`.")],
+    app: AppName = None,
+) -> None:
+    """Remove a query from a running application; its results stay.
+
+    Example: `headgate remove big --app shop`
+    """
+    call(app, "set", what="remove", value=query)
+    say(f"Removed {shown(query)}.")
 
 
 # --- query ----------------------------------------------------------------------------------------------

@@ -26,11 +26,12 @@ from headgate.connectors.rate import RateSource, from_rate
 from headgate.connectors.source import Source
 from headgate.demo.broker import Broker
 from headgate.demo.examples import load_example
+from headgate.demo.ramp import Ramp
 from headgate.demo.small_queries import QUESTIONS
 from headgate.engines.base import Engine, Progress
 from headgate.graph.qos import QoS
+from headgate.runtime.change import Change
 from headgate.runtime.report import QueryReport, Report
-from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
 TIGHT_ENDS = 10.0
@@ -48,21 +49,30 @@ FIVE = {
 SHOWN = ("big-purchase", "revenue", "top-items")
 
 
+POLICY = "qos"
+"""What the shop runs under, unless it is told otherwise: its queries have goals."""
+BLIND = "fcfs"
+"""The policy that knows no goals, which takes over for a part of the rush."""
+
+
 def demo(
-    seconds: float = 30.0,
+    seconds: float = 60.0,
     rate: float = 2_000.0,
     compare: bool = False,
     kafka: bool = False,
     engine: str | Engine = "spark",
-    policy: str | Policy = policies.DEFAULT,
+    policy: str | Policy = POLICY,
     workers: int | None = None,
+    *,
+    rush: float = 1.0,
+    page: bool | str = False,
 ) -> None:
     """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
     # Before the run: a missing checkout is an error at once, not after the shop has closed.
     other = checkout.benchmarks("experiments.spark.shop") if compare else None
     opened = threading.Event()
     with _stream(rate, opened) if kafka else nullcontext() as source:
-        report = _shop(seconds, rate, source, opened, engine, policy, workers)
+        report = _shop(seconds, rate, source, opened, engine, policy, workers, rush, page)
     if other is not None:
         other.compare(report, seconds, rate, console)
 
@@ -105,22 +115,29 @@ def _shop(
     engine: str | Engine,
     policy: str | Policy,
     workers: int | None,
+    rush: float,
+    page: bool | str,
 ) -> Report:
     newest: dict[str, pa.RecordBatch] = {}
     build = load_example("shop/app").build
-    app: App = build(rate=rate, sink=lambda query: to_function(newest.__setitem__), source=source)
+    story, changes = _story(seconds, rate, rush, policy) if source is None else (None, [])
+    app: App = build(rate=rate, sink=lambda query: to_function(newest.__setitem__), source=source or story)
     graphs = {output.name: output.qos for output in app.network.outputs}
     console.print(
         f"{len(graphs)} queries over one live stream of {rate:,.0f} rows a second, for {seconds:g} seconds: "
-        f"five of TPCx-BB and {len(QUESTIONS)} small ones.\n"
+        f"five of TPCx-BB and {len(QUESTIONS)} small ones."
     )
+    for change in changes:
+        console.print(f"After {change.at:.0f} s: policy {change.chosen.name if change.chosen else ''}.")
+    if story is not None:
+        console.print(f"From {seconds / 4:.0f} s to {seconds * 3 / 4:.0f} s: {rush:g} times as many rows.")
     with _following(graphs) as show:
 
         def progress(report: Report) -> None:
             opened.set()
             show(report)
 
-        report = app.run(engine, policy, workers, seconds, progress=progress)
+        report = app.run(engine, policy, workers, seconds, progress=progress, changes=changes, page=page)
     console.print(class_table(report, graphs, "what it did, from the first second on"))
     console.print(summary(report))
     for query in report.queries.values():
@@ -128,6 +145,18 @@ def _shop(
             say(f"[red]Query '{shown(query.name)}' failed:[/] {shown(query.error)}", errors)
     _answers(newest)
     return report
+
+
+def _story(
+    seconds: float, rate: float, rush: float, policy: str | Policy
+) -> tuple[Ramp | None, list[Change]]:
+    """A rush in the middle half of the demo; in the middle of it, goals are forgotten for a while."""
+    if rush == 1.0:
+        return None, []
+    burst = max(1, round(rate / 20))
+    steps = [(0.0, rate), (seconds / 4, rate * rush), (seconds * 3 / 4, rate)]
+    changes = [Change(at=seconds / 2, policy=BLIND), Change(at=seconds * 5 / 8, policy=policy)]
+    return Ramp(steps, burst, datetime.now(UTC)), changes
 
 
 # --- classes ----------------------------------------------------------------------------------------------

@@ -49,13 +49,7 @@ def tpcx_bb(
     Example: `headgate generate tpcx-bb data/tpcx-bb --rows 1000000`
     """
     shop = checkout.benchmarks("workloads.tpcx_bb")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with _progress() as progress:
         tasks = {table: progress.add_task(f"generating {table}", total=rows) for table in shop.STREAMS}
 
         def show(table: str, done: int, total: int) -> None:
@@ -63,6 +57,39 @@ def tpcx_bb(
 
         shop.generate(directory, rows, seed, progress=show)
     console.print(f"Wrote {rows:,} clicks and {rows:,} sales to {directory}.")
+
+
+@generate.command("sp2bench")
+def sp2bench(
+    directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("data/sp2bench"),
+    triples: Annotated[int, typer.Option(min=1, help="About how many triples.")] = 1_000_000,
+    seed: Seed = 0,
+) -> None:
+    """SP²Bench's bibliography as RDF: indexed for `headgate request`, and as N-Triples (data.nt).
+
+    Example: `headgate generate sp2bench data/sp2bench --triples 1000000`
+    """
+    bibliography = checkout.benchmarks("workloads.sp2bench")
+    with _progress() as progress:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(f"writing {what}", total=total)
+            progress.update(tasks[what], completed=done, total=total)
+
+        written = bibliography.generate(directory, triples, seed, progress=show)
+    console.print(f"Wrote {written:,} triples to {directory}.")
+
+
+def _progress() -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True)
 
 
 @generate.command("aurora")

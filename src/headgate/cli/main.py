@@ -75,7 +75,7 @@ cli.add_typer(generate)
 cli.add_typer(calibration)
 
 AppFile = Annotated[
-    Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or a function 'build()'.")
+    Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
 ]
 PolicyName = Annotated[
     str,
@@ -106,10 +106,17 @@ def _function(path: str, name: str) -> Any:
     return found
 
 
-def _run(app: App, engine: str | Engine, named: str, workers: int | None, until: Until) -> Report:
+def _run(
+    app: App,
+    engine: str | Engine,
+    named: str,
+    workers: int | None,
+    until: Until,
+    page: bool | str = False,
+) -> Report:
     policy = policies.spelled(named, _function)
     with _told_to_stop(), live_table(app.name) as progress:
-        report = app.run(engine, policy, workers, until, progress=progress)
+        report = app.run(engine, policy, workers, until, progress=progress, page=page)
     console.print(query_table(report, app.name))
     console.print(summary(report))
     for line in details(report):
@@ -178,6 +185,13 @@ def run(
             help="Threads: seconds that calls and sinks have to come back at the end; 5 by default."
         ),
     ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a page on which the run is seen and changed.")
+    ] = False,
+    page_at: Annotated[
+        str | None,
+        typer.Option(help="Where: a port, or host:port with HEADGATE_TOKEN set; a free port on loopback."),
+    ] = None,
 ) -> None:
     """Run an application.
 
@@ -188,14 +202,21 @@ def run(
     `shedding(qos, strategy=semantic)`; `haren(prioritize=mine.py:cheapest, assign=mine.py:home)` takes its
     functions from a file.
 
-    Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4 --policy 'mc(train=64)'`
+    Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4 --page --policy 'mc(train=64)'`
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
         "spark": {"checkpoint": checkpoint, "master": master},
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
-    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until)))
+    where = _page(page, page_at)
+    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until), where))
+
+
+def _page(page: bool, at: str | None) -> bool | str:
+    if at is None:
+        return page
+    return f"127.0.0.1:{at}" if at.isdigit() else at
 
 
 def _exit(report: Report) -> None:
@@ -288,8 +309,11 @@ def topology(
 
 @cli.command()
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long.")] = 45.0,
+    seconds: Annotated[float, typer.Option(help="How long.")] = 60.0,
     rate: Annotated[float, typer.Option(help="Rows a second.")] = 2_000.0,
+    rush: Annotated[
+        float, typer.Option(min=1, help="In the middle half, so many times as many rows; 1: no rush.")
+    ] = 20.0,
     compare: Annotated[
         bool, typer.Option("--compare", help="Then the small queries as plain Structured Streaming.")
     ] = False,
@@ -297,14 +321,21 @@ def demo(
         bool, typer.Option("--kafka", help="Let the rows come through a real Kafka broker.")
     ] = False,
     engine: Annotated[str, typer.Option(help="Where it runs: spark or threads.")] = "spark",
-    policy: PolicyName = policies.DEFAULT,
+    policy: PolicyName = shop_demo.POLICY,
     workers: WorkerCount = None,
+    page: Annotated[bool, typer.Option(help="Serve the page on which it is seen.")] = True,
+    page_at: Annotated[str | None, typer.Option(help="Where: a port, or host:port.")] = None,
 ) -> None:
     """Run a live shop: five TPCx-BB queries and forty small ones over one stream, tight and loose.
 
+    Open the page that it names: a rush comes, and tight queries stay in their goals while loose ones wait;
+    then a policy that knows no goals takes over for a while.
+
     Example: `headgate demo --seconds 30 --compare`
     """
-    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers)
+    without_rush = 1.0 if kafka or compare else rush
+    where = _page(page, page_at)
+    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers, rush=without_rush, page=where)
 
 
 @cli.command()

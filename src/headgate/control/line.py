@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
+from headgate.control.socket import Handler
+from headgate.control.watching import Watch
 from headgate.errors import PipelineError
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
+from headgate.runtime.added_queries import joining
 from headgate.runtime.change import Change
+from headgate.runtime.observing import Observation
 from headgate.runtime.report import Report
 
 
@@ -34,8 +39,15 @@ class Runner(Protocol):
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, with the outputs of the queries to add; raise if that cannot be."""
 
+    def cancel(self, request: Request) -> None:
+        """End a request now."""
+
     def snapshot(self) -> Report:
         """What has happened so far."""
+        ...
+
+    def observe(self, calls_seen: int) -> Observation:
+        """What can be seen at this moment, with the box calls after so many."""
         ...
 
     def halt(self) -> None:
@@ -50,18 +62,31 @@ class Line:
         planned: Sequence[Change] = (),
         outputs: Sequence[Output] = (),
         load: Callable[[str], list[Output]] | None = None,
+        added: Callable[[Mapping[str, Any]], AbstractContextManager[list[Output]]] | None = None,
     ) -> None:
         self.load = load
         """Gives the outputs of the queries in a file."""
+        self.added = added
+        """Gives the outputs of a query in SQL, and takes it back if it cannot join."""
         self.planned = sorted(planned, key=lambda change: change.at)
         self._outputs = {output.name: output for output in outputs}
         """The queries that are planned to be added."""
+        self.handlers: Mapping[str, Handler] = {}
+        """The commands that the run answers, by name."""
+        self.watch = Watch(lambda: self._runner)
         self._runner: Runner | None = None
         self._began = threading.Event()
 
     def outputs(self, change: Change) -> list[Output]:
         """The outputs that a planned change adds."""
+        if change.request is not None:
+            return joining(change.request.network)
         return [self._outputs[name] for name in change.add]
+
+    @property
+    def requests(self) -> int:
+        """How many requests are planned."""
+        return sum([change.request is not None for change in self.planned])
 
     def attach(self, runner: Runner) -> None:
         self._runner = runner

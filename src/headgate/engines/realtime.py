@@ -17,9 +17,10 @@ from headgate.control.socket import Control, ControlError, Handler
 from headgate.engines.base import Progress
 from headgate.engines.worker_pool import WorkerPool
 from headgate.errors import PipelineError
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import Instruction, Meet, NewTerm, Planned, SetTimer, Wake
+from headgate.runtime.observing import Observation
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Rescheduled, Stimulus, TakeOver, TimerDue
@@ -32,6 +33,8 @@ class AnyCore(Protocol):
     """The core of a run, whatever its engine."""
 
     driver: PolicyDriver
+    expected: int
+    """Requests that are planned and have not come yet."""
 
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]: ...
 
@@ -132,9 +135,11 @@ class RealtimeRun:
             return
         self.line = line
         with self.lock:
+            self.core.expected = line.requests
             for change in line.planned:
                 self._at(change.at, partial(self._planned, change, line))
         line.attach(self)
+        line.watch.start()
         try:
             yield
         finally:
@@ -147,6 +152,7 @@ class RealtimeRun:
 
     def _planned(self, change: Change, line: Line, now: float) -> None:
         line.planned.remove(change)
+        self.core.expected -= change.request is not None
         self.core.driver.planned(change, lambda: self._carry_out(change, line.outputs(change)))
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
@@ -187,12 +193,20 @@ class RealtimeRun:
         """Lock held: make a change."""
         raise NotImplementedError
 
+    def cancel(self, request: Request) -> None:
+        """End a request now, from any thread."""
+        raise NotImplementedError
+
     def aside(self) -> None:
         """No lock: what the calling thread has to see to meanwhile."""
 
     def snapshot(self) -> Report:
         with self.lock:
             return self.report(self.now())
+
+    def observe(self, calls_seen: int) -> Observation:
+        """What can be seen at this moment, with the box calls after so many."""
+        raise NotImplementedError
 
     def halt(self) -> None:
         with self.lock:
@@ -204,6 +218,8 @@ class RealtimeRun:
     def control(self, name: str, handlers: Mapping[str, Handler]) -> Iterator[None]:
         """The socket for commands; a second run of that name goes without."""
         control = Control(name, handlers)
+        if self.line is not None:
+            self.line.handlers = handlers
         try:
             control.open()
         except ControlError as error:

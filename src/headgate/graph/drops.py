@@ -48,12 +48,12 @@ class Dropper:
     def keep(self, packet: Packet, drop: Drop, values: Floats | None = None) -> Packet:
         """What is left of a packet; its markers stay with it.  ``values``: its rows' importance."""
         if drop.reason == RANDOM:
-            gone = chosen(packet.order.serials, self._seed, drop.share)
+            gone = chosen(packet.order.origins, self._seed, drop.share)
         else:
             assert values is not None
             gone = values < drop.below
             if drop.ties:
-                gone |= (values == drop.below) & chosen(packet.order.serials, self._seed, drop.ties)
+                gone |= (values == drop.below) & chosen(packet.order.origins, self._seed, drop.ties)
         if not gone.any():
             return packet
         return packet.filter(pa.array(~gone))

@@ -1,10 +1,13 @@
-"""Durations as people write them: ``"60 minutes"``, ``"1 hour 30 minutes"``, ``"250 ms"``, or seconds."""
+"""Durations as people write them: ``"60 minutes"``, ``"1 hour 30 minutes"``, seconds, or a timedelta."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 from headgate.errors import PipelineError, nearest
+
+Duration = str | float | timedelta
 
 _MICROS = {
     "microsecond": 1,
@@ -34,9 +37,11 @@ def spell_duration(micros: int) -> str:
     return f"{number} {unit}{plural}"
 
 
-def parse_duration(duration: str | int | float, what: str) -> int:
+def parse_duration(duration: Duration, what: str) -> int:
     """Microseconds of ``duration``; a bare number is in seconds.  ``what`` names it in errors."""
-    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
+    if isinstance(duration, timedelta):
+        micros = duration // timedelta(microseconds=1)
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         micros = _rounded(duration * 1_000_000, str(duration), what)
     elif isinstance(duration, str) and duration.strip():
         micros, place = 0, 0
@@ -63,7 +68,7 @@ def parse_duration(duration: str | int | float, what: str) -> int:
     return micros
 
 
-def parse_period(given: str | float | None, what: str, option: str) -> int | None:
+def parse_period(given: Duration | None, what: str, option: str) -> int | None:
     """Microseconds of an option that may be left out, and is more than zero otherwise."""
     micros = None if given is None else parse_duration(given, f"{what}: {option}")
     if micros == 0:

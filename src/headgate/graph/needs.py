@@ -40,6 +40,10 @@ class Needs:
         return self.columns >= other.columns and (not self.filters or self.filters == other.filters)
 
 
+_MOST_FILTERS = 64
+"""Filters behind one source that together may still leave out some of its blocks."""
+
+
 def everything(schema: pa.Schema) -> Needs:
     """All columns of all rows."""
     return Needs(schema, frozenset(schema.names))
@@ -90,13 +94,15 @@ def _filters(network: Network) -> dict[Source, tuple[Ranges, ...]]:
             if not isinstance(arrow.node, Source):
                 continue
             ranges = None
-            if type(operator) is Filter:
+            if type(operator) is Filter and found.get(arrow.node, ()) is not None:
                 ranges = compile_ranges(operator.predicate, operator.inputs[0])
             known = found.setdefault(arrow.node, [])
             if known is None or ranges is None:
                 found[arrow.node] = None
             elif ranges not in known:
                 known.append(ranges)
+                if len(known) > _MOST_FILTERS:
+                    found[arrow.node] = None
 
     for box in network.boxes:
         for port in box.ports:

@@ -1,22 +1,34 @@
 """The boxes-and-arrows network (Aurora, section 2): sources, boxes, outputs, and the arrows between them.
 
-A port is where a box takes its input: one arrow, or several that were united, whose rows meet in order.
+A port is where a box takes its input: one arrow, or several that were united, whose rows meet in the order of
+their serials or in that of their arrival.
 Sources, unions and outputs are not boxes: they cost no call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from headgate.errors import CycleError, PipelineError
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.qos import QoS
+
+
+@dataclass(eq=False)
+class Request:
+    """Queries that join a run together, with sources of their own, and end with these (Bobox, section 3)."""
+
+    name: str
+    sources: Sequence[Source]
+    """In the order of their declaration."""
+    ended: Callable[[dict[str, Any]], None] = lambda reports: None
+    """Called once, when nothing is left of it, with the reports of its queries by name."""
 
 
 @dataclass(eq=False)
@@ -27,6 +39,8 @@ class Source:
     schema: pa.Schema
     origin: Any = None
     idle_after: float | None = None
+    request: Request | None = None
+    """The request that it belongs to; None: it is the application's."""
 
 
 @dataclass(eq=False)
@@ -46,6 +60,8 @@ class Arrow:
 
     node: Source | Box
     output: int = 0
+    in_order: bool = field(default=True, compare=False)
+    """Into a port of several arrows: rows wait for earlier ones of the others; else they leave on arrival."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,6 +69,7 @@ class Arrow:
 
 
 Port = tuple[Arrow, ...]
+Node = TypeVar("Node", Source, Box)
 
 
 @dataclass(eq=False)
@@ -70,6 +87,8 @@ class Output:
     """What a tuple is worth to the query when tuples are shed, as an expression; None: all the same."""
     query_class: int = 0
     """Queries of a higher class go first, where the policy knows classes."""
+    request: Request | None = None
+    """The request that it belongs to; None: it is the application's."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,14 +168,32 @@ class Network:
             visit(output.port)
         return Network(list(sources), list(boxes), list(outputs), name)
 
-    def joined(self, boxes: Sequence[Box], outputs: Sequence[Output]) -> Network:
-        """The network with more boxes and queries; existing boxes keep their numbers."""
-        every = [*self.boxes, *boxes]
+    def joined(
+        self, boxes: Sequence[Box], outputs: Sequence[Output], sources: Sequence[Source] = ()
+    ) -> Network:
+        """The network with more boxes and queries; existing ones keep their numbers, vacant ones are reused.
+
+        Vacant numbers are given in ascending order.  So boxes of a request, which no other box feeds, still
+        have higher numbers than those that feed them.
+        """
+        every = _filled(self.boxes, boxes) if sources else [*self.boxes, *boxes]
+        return self._with(_filled(self.sources, sources), every, [*self.outputs, *outputs])
+
+    def without(self, request: Request) -> Network:
+        """The network without a request, whose numbers are vacant until another one comes."""
+        sources = [_vacant_source(p) if s.request is request else s for p, s in enumerate(self.sources)]
+        ending = {o.name for o in self.outputs if o.request is request}
+        gone = {box for name in ending for box in self.queries[name]}
+        boxes = [_vacant_box(place) if place in gone else box for place, box in enumerate(self.boxes)]
+        return self._with(sources, boxes, [o for o in self.outputs if o.name not in ending])
+
+    def _with(self, sources: Sequence[Source], boxes: Sequence[Box], outputs: Sequence[Output]) -> Network:
+        """The same application with other parts, whose numbers are their places here."""
         letters = self.dead_letter
         if letters is not None:
-            letters = replace(letters, port=tuple(map(Arrow, every)))
-        made = Network(self.sources, every, [*self.outputs, *outputs], self.name, letters)
-        made.boxes, made.index = every, {box: place for place, box in enumerate(every)}
+            letters = replace(letters, port=tuple(map(Arrow, boxes)))
+        made = Network(sources, boxes, outputs, self.name, letters)
+        made.boxes, made.index = boxes, {box: place for place, box in enumerate(boxes)}
         return made
 
     @staticmethod
@@ -191,6 +228,11 @@ class Network:
     def queries(self) -> dict[str, frozenset[int]]:
         """For every query, the boxes that work for it."""
         return {o.name: frozenset(self._reaching(o.port)) for o in self.outputs}
+
+    @cached_property
+    def sources_by_query(self) -> dict[str, set[Source]]:
+        """For every query, the sources whose tuples can reach it."""
+        return {o.name: sources_before(o.port) for o in self.outputs}
 
     @cached_property
     def goals(self) -> dict[str, QoS]:
@@ -285,6 +327,32 @@ class Network:
         return "\n".join(lines)
 
 
+_VACANT = "(vacant "
+"""How the names of vacant numbers begin."""
+
+
+def is_vacant(node: Source | Box) -> bool:
+    """Whether a number has no source or box: that of a request which has ended, until another one comes."""
+    return node.name.startswith(_VACANT)
+
+
+def _vacant_source(place: int) -> Source:
+    return Source(f"{_VACANT}{place})", pa.schema([]))
+
+
+def _vacant_box(place: int) -> Box:
+    return Box(f"{_VACANT}{place})", Operator([], []))
+
+
+def _filled(nodes: Sequence[Node], new: Sequence[Node]) -> list[Node]:
+    """New nodes in the vacant places, and behind the last one."""
+    made, left = list(nodes), list(new)
+    for place, node in enumerate(made):
+        if left and is_vacant(node):
+            made[place] = left.pop(0)
+    return made + left
+
+
 def upstream_boxes(box: Box) -> list[Box]:
     """The boxes that feed a box, over all its ports."""
     return [arrow.node for port in box.ports for arrow in port if isinstance(arrow.node, Box)]
@@ -300,6 +368,12 @@ def boxes_before(port: Port) -> list[Box]:
             found[box] = None
             todo += upstream_boxes(box)
     return list(found)
+
+
+def came_by_arrival(port: Port) -> bool:
+    """Whether rows of a port came through a union in the order of arrival, here or upstream."""
+    ports = [port, *(upstream for box in boxes_before(port) for upstream in box.ports)]
+    return any(not arrow.in_order for each in ports for arrow in each)
 
 
 def sources_before(port: Port) -> set[Source]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from headgate.graph.gathered import Gathered
 from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import LIMIT
 
@@ -97,6 +98,8 @@ class Operator:
     time_grain: tuple[int, int] | None = None
     """A length and a lateness, if event time matters only where it passes a whole number of lengths plus the
     lateness: shards then need not hear of every other move."""
+    gathers: bool = False
+    """Whether ``gather`` may be used for its first output, if its others are not looked at."""
     time_limit: int = LIMIT
     """Microseconds from 1970 up to which the operator can count event times."""
 
@@ -156,6 +159,14 @@ class Operator:
         Packets on several inputs hold all rows of one common range of serials.  Results must not depend
         on how the stream was cut into packets, and leave in the order of the rows that caused them.
         """
+        raise NotImplementedError
+
+    def gather(self, packets: Sequence[Packet]) -> Gathered | None:
+        """What the packets of a range come to, without the state; None if that saves nothing."""
+        return None
+
+    def absorb(self, gathered: Gathered, state: Any) -> list[Packet]:
+        """What ``process`` gives for the rows of a range that was gathered."""
         raise NotImplementedError
 
     def finish(self, state: Any, end: Packet) -> list[Packet]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,8 @@ Serials = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-_Base = tuple[Any, Any, Indices | None, int, tuple[Any, ...]]
-"""Serials, arrivals, ordinals, their number, and the selections that are still to be applied to them."""
+_Base = tuple[Any, Any, Indices | None, int, tuple[Any, ...], Serials | None]
+"""Serials, arrivals, ordinals, their number, the selections still to be applied to them, and origins."""
 
 
 class Order:
@@ -41,7 +41,8 @@ class Order:
     The base is what a source gave: consecutive serials from a start (an int) or an array, and one
     arrival time for all rows (a float) or one each.  ``filter`` and ``take`` stack selections on it,
     which are applied at the first use.  Rows of a split packet also have ordinals: their places in the
-    whole of it, which tell rows of one serial apart.
+    whole of it, which tell rows of one serial apart.  Rows that came late to a union in the order of arrival
+    have the serial of the row that went before them, and keep as ``origins`` what their sources gave.
     """
 
     __slots__ = ("_base", "length")
@@ -52,10 +53,11 @@ class Order:
         arrivals: float | Seconds,
         length: int,
         ordinals: Indices | None = None,
+        origins: Serials | None = None,
     ) -> None:
         self.length = length
         # One attribute, so that a worker that applies the selections swaps it whole under another that reads.
-        self._base: _Base = (serials, arrivals, ordinals, length, ())
+        self._base: _Base = (serials, arrivals, ordinals, length, (), origins)
 
     @property
     def _selections(self) -> tuple[Any, ...]:
@@ -72,39 +74,48 @@ class Order:
     def slice(self, offset: int, length: int) -> Order:
         if offset == 0 and length == self.length:
             return self
-        serials, arrivals, ordinals = self._selected()
+        serials, arrivals, ordinals, origins = self._selected()
         end = offset + length
         return Order(
             serials + offset if isinstance(serials, int) else serials[offset:end],
             arrivals if isinstance(arrivals, float) else arrivals[offset:end],
             length,
             None if ordinals is None else ordinals[offset:end],
+            None if origins is None else origins[offset:end],
         )
 
     def with_ordinals(self, ordinals: Indices | None) -> Order:
         """The same rows at other places, or with none said."""
         order = _new(Order)
         order.length = self.length
-        serials, arrivals, _, length, selections = self._base
+        serials, arrivals, _, length, selections, origins = self._base
         if ordinals is None or not selections:
-            order._base = (serials, arrivals, ordinals, length, selections)
+            order._base = (serials, arrivals, ordinals, length, selections, origins)
         else:
-            serials, arrivals, _ = self._selected()
-            order._base = (serials, arrivals, ordinals, self.length, ())
+            serials, arrivals, _, origins = self._selected()
+            order._base = (serials, arrivals, ordinals, self.length, (), origins)
         return order
+
+    def not_before(self, serial: int) -> Order:
+        """The same rows; those of an earlier serial get this one and remember their own as origins."""
+        if self.first_serial >= serial:
+            return self
+        serials, (_, arrivals, ordinals, origins) = self.serials, self._selected()
+        origins = serials if origins is None else origins
+        return Order(np.maximum(serials, serial), arrivals, self.length, ordinals, origins)
 
     def _select(self, selection: Any, length: int) -> Order:
-        serials, arrivals, ordinals, base_length, selections = self._base
+        serials, arrivals, ordinals, base_length, selections, origins = self._base
         order = _new(Order)
         order.length = length
-        order._base = (serials, arrivals, ordinals, base_length, (*selections, selection))
+        order._base = (serials, arrivals, ordinals, base_length, (*selections, selection), origins)
         return order
 
-    def _selected(self) -> tuple[int | Serials, float | Seconds, Indices | None]:
-        """Serials, arrivals and ordinals after all selections."""
-        serials, arrivals, ordinals, base_length, selections = self._base
+    def _selected(self) -> tuple[int | Serials, float | Seconds, Indices | None, Serials | None]:
+        """Serials, arrivals, ordinals and origins after all selections."""
+        serials, arrivals, ordinals, base_length, selections, origins = self._base
         if not selections:
-            return serials, arrivals, ordinals
+            return serials, arrivals, ordinals, origins
         if isinstance(serials, int):
             serials = arrays.arange(serials, serials + base_length)
         for selection in selections:
@@ -117,17 +128,24 @@ class Order:
                 arrivals = arrays.selected(arrivals, selection)
             if ordinals is not None:
                 ordinals = arrays.selected(ordinals, selection)
-        self._base = (serials, arrivals, ordinals, self.length, ())
-        return serials, arrivals, ordinals
+            if origins is not None:
+                origins = arrays.selected(origins, selection)
+        self._base = (serials, arrivals, ordinals, self.length, (), origins)
+        return serials, arrivals, ordinals, origins
 
     @property
     def serials(self) -> Serials:
         """Serial of every row, not decreasing."""
-        serials, arrivals, ordinals = self._selected()
+        serials, arrivals, ordinals, origins = self._selected()
         if isinstance(serials, int):
             serials = arrays.arange(serials, serials + self.length)
-            self._base = (serials, arrivals, ordinals, self.length, ())
+            self._base = (serials, arrivals, ordinals, self.length, (), origins)
         return serials
+
+    @property
+    def origins(self) -> Serials:
+        """The serial that the source gave to every row's cause, whatever unions it came through."""
+        return self.serials if self._base[5] is None else cast(Serials, self._selected()[3])
 
     @property
     def arrivals(self) -> float | Seconds:
@@ -150,21 +168,21 @@ class Order:
 
     @property
     def first_serial(self) -> int:
-        serials, _, _, _, selections = self._base
+        serials, _, _, _, selections, _ = self._base
         if isinstance(serials, int) and not selections:
             return serials
         return int(self.serials[0])
 
     @property
     def last_serial(self) -> int:
-        serials, _, _, _, selections = self._base
+        serials, _, _, _, selections, _ = self._base
         if isinstance(serials, int) and not selections:
             return serials + self.length - 1
         return int(self.serials[-1])
 
     def span(self, low: int, high: int) -> tuple[int, int]:
         """Where the rows with serials from ``low`` up to ``high`` begin and end."""
-        serials, _, _, _, selections = self._base
+        serials, _, _, _, selections, _ = self._base
         if isinstance(serials, int) and not selections:
             start = min(max(low - serials, 0), self.length)
             return start, min(max(high - serials, start), self.length)
@@ -196,14 +214,16 @@ class Order:
             places = [o.ordinals for o in orders if o.length or o.ordinals is not None]
             known = [p for p in places if p is not None]
             ordinals = np.concatenate(known) if len(known) == len(places) else None
-        return Order(serials, arrivals, length, ordinals)
+        raised = any(base[5] is not None for base in bases)
+        origins = np.concatenate([o.origins for o in orders]) if raised else None
+        return Order(serials, arrivals, length, ordinals, origins)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (*self._selected(), self.length)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        serials, arrivals, ordinals, self.length = state
-        self._base = (serials, arrivals, ordinals, self.length, ())
+        serials, arrivals, ordinals, origins, self.length = state
+        self._base = (serials, arrivals, ordinals, self.length, (), origins)
 
 
 _new = object.__new__
@@ -261,6 +281,10 @@ class Packet:
     def with_batch(self, batch: pa.RecordBatch) -> Packet:
         """The same rows with other columns."""
         return Packet(batch, self.order, self.markers, self.request)
+
+    def with_order(self, order: Order) -> Packet:
+        """The same rows with other order keys."""
+        return Packet(self.batch, order, self.markers, self.request)
 
     def with_markers(self, markers: tuple[Marker, ...]) -> Packet:
         """The same packet with further markers on it."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from headgate.errors import PipelineError
 from headgate.graph.columns import Ints, lexical_order, shared_nulls, sort_keys, taken
+from headgate.graph.gathered import Gathered
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.packet import Order, Packet
 from headgate.graph.partition import buckets as buckets_of
@@ -55,6 +56,17 @@ def split(
         for port, (packet, places) in enumerate(zip(packets, _places(packets), strict=True))
     ]
     return [list(parts) for parts in zip(*split_inputs, strict=True)]
+
+
+def split_gathered(
+    operator: Operator, gathered: Gathered, shards: Sequence[Shard], buckets: int
+) -> list[Gathered]:
+    """What was gathered, for each of ``shards``; each has to absorb its part, as time may have moved."""
+    keys = gathered.groups.schema.names[: len(operator.keys_by_input[0])]
+    owner = _owners(operator, shards, buckets)[buckets_of(gathered.groups, keys, buckets)]
+    return gathered.parted(
+        [taken(gathered.groups, places) for places in _places_by_owner(owner, len(shards))]
+    )
 
 
 def merge(operator: Operator, results: Sequence[Sequence[Packet]]) -> list[Packet]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.errors import PipelineError
-from headgate.graph.durations import parse_duration
+from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.time import check_length
 
 
@@ -26,7 +26,7 @@ class Window:
     lateness: int
 
 
-def _window(kind: str, size: str | float, every: str | float, on: str, lateness: str | float) -> Window:
+def _window(kind: str, size: Duration, every: Duration, on: str, lateness: Duration) -> Window:
     if not isinstance(on, str) or not on:
         raise PipelineError(f"{kind} window: on= must name the event-time column.")
     micros = check_length(parse_duration(size, f"{kind} window: size"), size, f"{kind} window: size")
@@ -42,16 +42,16 @@ def _window(kind: str, size: str | float, every: str | float, on: str, lateness:
     return Window(kind, micros, step, on, check_length(late, lateness, f"{kind} window: lateness"))
 
 
-def tumbling(size: str | float, *, on: str, lateness: str | float = 0) -> Window:
+def tumbling(size: Duration, *, on: str, lateness: Duration = 0) -> Window:
     """Windows of ``size`` that follow each other, aligned to 1970-01-01 UTC."""
     return _window("tumbling", size, size, on, lateness)
 
 
-def sliding(size: str | float, *, every: str | float, on: str, lateness: str | float = 0) -> Window:
+def sliding(size: Duration, *, every: Duration, on: str, lateness: Duration = 0) -> Window:
     """Windows of ``size`` that overlap: one starts every ``every``."""
     return _window("sliding", size, every, on, lateness)
 
 
-def session(gap: str | float, *, on: str, lateness: str | float = 0) -> Window:
+def session(gap: Duration, *, on: str, lateness: Duration = 0) -> Window:
     """Rows of one key with less than ``gap`` between them."""
     return _window("session", gap, gap, on, lateness)

@@ -7,25 +7,44 @@ each.  Queries that join together share theirs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headgate.connectors.sink import check_shared
 from headgate.errors import PipelineError, nearest
-from headgate.graph.network import Arrow, Box, Network, Output, Port, Source, boxes_before
+from headgate.graph.network import (
+    Arrow,
+    Box,
+    Network,
+    Output,
+    Port,
+    Request,
+    Source,
+    boxes_before,
+    sources_before,
+)
+
+Sources = dict[Source, Source]
+"""By source of a query that joins, the one that the run reads for it."""
 
 
 def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
     """A running network with additional queries, each with boxes of its own."""
     check_new(network, outputs)
     made: dict[Box, Box] = {}
+    request = outputs[0].request
+    if request is not None:
+        own = own_sources(network, request)
+        joining = [_joining(output, made, network, own) for output in outputs]
+        return network.joined(list(made.values()), joining, list(own.values()))
     for output in outputs:
         if output.start not in ("earliest", "now"):
             raise PipelineError(
                 f"query '{output.name}' asks to start with tuple {output.start}, which is gone; without a "
                 "checkpoint a query that joins starts with the next tuple: say start='now'."
             )
-    joining = [_joining(output, made, network) for output in outputs]
+    joining = [_joining(output, made, network, _shared(network, output)) for output in outputs]
     return network.joined(list(made.values()), joining)
 
 
@@ -35,7 +54,7 @@ def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[
     check_removal(remove, [output.name for output in network.outputs])
     stay = [output for output in network.outputs if output.name not in remove]
     made = {box: box for box in network.boxes}
-    stay += [_joining(output, made, network) for output in outputs]
+    stay += [_joining(output, made, network, _shared(network, output)) for output in outputs]
     needed = {box for output in stay for box in boxes_before(output.port)}
     boxes = [box for box in dict.fromkeys(made.values()) if box in needed]
     letters = network.dead_letter
@@ -44,9 +63,50 @@ def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[
     return Network(network.sources, boxes, stay, network.name, letters)
 
 
-def _joining(output: Output, made: dict[Box, Box], network: Network) -> Output:
+def joining(network: Network, ended: Callable[[dict[str, Any]], None] = lambda reports: None) -> list[Output]:
+    """The outputs of an application that joins a run as a request; ``ended`` is called when it is over."""
+    for source in network.sources:
+        if source.origin.live:
+            raise PipelineError(
+                f"request '{network.name}' reads source '{source.name}', which has no end; a request ends "
+                "with its sources. Let a query join with running.add(…) instead."
+            )
+    if network.dead_letter is not None:
+        raise PipelineError(
+            f"request '{network.name}' has a dead-letter output; its bad rows go where those of the running "
+            "application go. Leave it out."
+        )
+    for output in network.outputs:
+        if output.keep is not None:
+            raise PipelineError(
+                f"query '{output.name}' of request '{network.name}' asks for its history to be kept (keep=), "
+                "but a request leaves nothing behind; leave keep= out."
+            )
+    request = Request(network.name, tuple(network.sources), ended)
+    return [replace(output, request=request) for output in network.outputs]
+
+
+def own_sources(network: Network, request: Request) -> Sources:
+    """The sources of a request, each under a name that no source of the run has."""
+    known = {source.name for source in network.sources}
+    made: Sources = {}
+    for source in request.sources:
+        name = source.name
+        while name in known:
+            name = f"{name}@{request.name}"
+        known.add(name)
+        made[source] = replace(source, name=name, request=request)
+    return made
+
+
+def _shared(network: Network, output: Output) -> Sources:
+    """The sources that a query reads, as the run knows them: by their names."""
+    known = {source.name: source for source in network.sources}
+    return {source: known[source.name] for source in sources_before(output.port)}
+
+
+def _joining(output: Output, made: dict[Box, Box], network: Network, sources: Sources) -> Output:
     """A query that joins: over the boxes in ``made``, and over new ones with names of their own."""
-    sources = {source.name: source for source in network.sources}
     known = {box.name for box in (*network.boxes, *made.values())}
     for box in _in_order(output.port):
         if box not in made:
@@ -68,7 +128,10 @@ def check_removal(remove: Sequence[str], alive: Collection[str]) -> None:
 
 
 def check_new(network: Network, outputs: Sequence[Output]) -> None:
-    """Refuse a query that is not new, or that reads a source which no query of the run reads."""
+    """Refuse a query that is not new, or that reads a source which no query of the run reads.
+
+    A request brings its sources along.
+    """
     names = [output.name for output in network.outputs]
     sources = [source.name for source in network.sources]
     writing = [(o.name, o.sink) for o in (*network.outputs, *filter(None, [network.dead_letter]))]
@@ -79,6 +142,8 @@ def check_new(network: Network, outputs: Sequence[Output]) -> None:
             raise PipelineError(
                 f"This run has or had a query '{output.name}'; give the new one another name."
             )
+        if output.request is not None:
+            continue
         needed = {a.node for box in boxes_before(output.port) for port in box.ports for a in port}
         for node in sorted(
             {n.name for n in (*needed, *(a.node for a in output.port)) if isinstance(n, Source)}
@@ -95,9 +160,9 @@ def _in_order(port: Port) -> list[Box]:
     return Network.in_order(boxes_before(port)[::-1])
 
 
-def _moved(port: Port, made: dict[Box, Box], sources: dict[str, Source]) -> Port:
+def _moved(port: Port, made: dict[Box, Box], sources: Sources) -> Port:
     """A port whose arrows come from the boxes that were made, and from the sources that run."""
     return tuple(
-        Arrow(made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node.name], arrow.output)
+        replace(arrow, node=made[arrow.node] if isinstance(arrow.node, Box) else sources[arrow.node])
         for arrow in port
     )

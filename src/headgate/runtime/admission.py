@@ -3,12 +3,15 @@
 Finite sources take turns of 1,024 rows in the order of their declaration; what that order is does not
 depend on how much is read at a time.  Live sources are admitted as their tuples arrive, by arrival time.
 Once a tuple is admitted, everything that happens to it follows from its serial.
+
+Requests bring sources of their own (``Group``): they take turns among themselves only, and one whose queues
+are full holds back no other request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from headgate.connectors.refused import has_refused, together
 from headgate.connectors.source import Chunk, Reader, Wait, fitted, source_error
 from headgate.graph import turns
 from headgate.graph.needs import Needs, everything
-from headgate.graph.network import Source
+from headgate.graph.network import Request, Source
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.runtime.dead_letters import Letter, refused_letters
 from headgate.runtime.idle_inputs import Idle, idle_inputs
@@ -40,6 +43,8 @@ class Entry:
     error: BaseException | None = None
     rows: int = 0
     """Rows admitted."""
+    lag: float = 0.0
+    """Seconds from arrival to admission, of all rows together."""
     last: float = 0.0
     """When it last had something."""
     idle: bool = False
@@ -51,6 +56,34 @@ class Entry:
     """The serial from which on it is known to have ended."""
     letters: list[Letter] = field(default_factory=list)
     """Rows that it has refused since the engine last looked."""
+    opened: bool = False
+    """Its reader is there; the reading thread opens it."""
+    joined: float = 0.0
+    """When it joined: its reader counts time from then on."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Sources that end together, with all that they feed: the application's own, or those of a request."""
+
+    request: Request | None
+    entries: dict[int, Entry]
+    """By number of the source."""
+    drain: bool
+    """Whether boxes close what is open at its end; a request's do, whatever ends the run."""
+    noticed: bool = False
+    """The core knows that all sources have ended."""
+    last: int = 0
+    """Then the serial of the final punctuation."""
+    void: bool = False
+    """The request has failed or was cancelled: its sources are read no further."""
+    closing: bool = False
+    """Nothing is left of the request but its sinks, which are being closed."""
+
+    @property
+    def ended(self) -> bool:
+        """Every source is at its end."""
+        return all(e.ended for e in self.entries.values())
 
 
 class Admission:
@@ -63,6 +96,7 @@ class Admission:
         marker_every: int = MARKER_EVERY,
         *,
         needs: Sequence[Needs] | None = None,
+        drain: bool = True,
     ) -> None:
         """``needs``: what must be read of every source; by default everything."""
         self.entries: list[Entry] = []
@@ -70,18 +104,59 @@ class Admission:
         self.next_serial = 0
         self._marker_every = marker_every
         self._buffers: list[_Buffer] = []
-        for source in sources:
-            entry = Entry(source, _NOTHING, source.origin.live)
-            try:
-                entry.reader = source.origin.open()
-            except Exception as error:  # a source that cannot be opened fails its queries, not the run
-                entry.error, entry.ended = source_error(source.name, error), True
-            self.entries.append(entry)
-            self._buffers.append(_Buffer())
-        self._reading = [everything(source.schema) for source in sources]
-        self._wanted = self._reading if needs is None else list(needs)
+        self._reading: list[Needs] = []
+        self._wanted: list[Needs] = []
         self.version, self.wanted_version = 0, 1
         """Of what is read, and of what is wanted by now: a number that grows."""
+        self.own = Group(None, {}, drain)
+        """The application's own sources."""
+        self.groups = [self.own]
+        """All, in the order in which they came."""
+        for place, source in enumerate(sources):
+            self._put(place, source, self.own)
+            self._open(self.entries[place])
+        if needs is not None:
+            self._wanted = list(needs)
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def join(
+        self, request: Request, sources: Mapping[int, Source], needs: Sequence[Needs], now: float
+    ) -> Group:
+        """Let the sources of a request join, by number.  Any thread: the reading one opens them."""
+        group = Group(request, {}, drain=True)
+        for place, source in sources.items():
+            self._put(place, source, group)
+            self.entries[place].joined = now
+        self._wanted = list(needs)
+        self.wanted_version += 1
+        self.groups = [*self.groups, group]
+        return group
+
+    def release(self, group: Group) -> None:
+        """Forget the sources of a request that has ended."""
+        self.groups = [other for other in self.groups if other is not group]
+        for place in group.entries:
+            vacant = Entry(_NO_SOURCE, _NOTHING, live=False, ended=True, opened=True)
+            self.entries[place], self._buffers[place] = vacant, _Buffer()
+            self._reading[place] = self._wanted[place] = everything(_NO_SOURCE.schema)
+
+    def _put(self, place: int, source: Source, group: Group) -> None:
+        entry = Entry(source, _NOTHING, source.origin.live)
+        needs = everything(source.schema)
+        self._buffers[place : place + 1] = [_Buffer()]
+        self._reading[place : place + 1], self._wanted[place : place + 1] = [needs], [needs]
+        self.entries[place : place + 1] = [entry]
+        group.entries[place] = entry
+
+    def _open(self, entry: Entry) -> None:
+        try:
+            entry.reader = entry.source.origin.open()
+        except Exception as error:  # a source that cannot be opened fails its queries, not the run
+            entry.error, entry.ended = source_error(entry.source.name, error), True
+        entry.opened = True
+
+    # --- what is read of them -----------------------------------------------------------------------
 
     def want(self, needs: Sequence[Needs]) -> None:
         """Ask for what is needed, if that is more than what is read.  Any thread: the reading one catches up.
@@ -93,11 +168,21 @@ class Admission:
             self.wanted_version += 1
 
     def catch_up(self) -> None:
-        """Let readers read what is wanted now; what they gave and is not admitted yet comes again."""
+        """Open what has joined, and let readers read what is wanted now.
+
+        What they gave and is not admitted yet comes again.
+        """
+        for group in self.groups[1:]:
+            for place, entry in group.entries.items():
+                if group.void:
+                    self.end(place)
+                    self._buffers[place], entry.opened = _Buffer(), True
+                elif not entry.opened:
+                    self._open(entry)
         if self.version == self.wanted_version:
             return
         self.version, wanted = self.wanted_version, self._wanted
-        for place, (entry, needs) in enumerate(zip(self.entries, wanted, strict=True)):
+        for place, (entry, needs) in enumerate(zip(self.entries, wanted, strict=False)):
             selective = isinstance(entry.reader, Reader) and entry.reader.selective
             if not selective or needs == self._reading[place] or self._drained(place):
                 continue
@@ -109,32 +194,42 @@ class Admission:
                 continue
             self._buffers[place] = _Buffer()
             entry.ended = False
-        self._reading = wanted
+            self._reading[place] = needs
 
     @property
     def ended(self) -> bool:
-        """Every source is at its end."""
-        return all(e.ended for e in self.entries)
+        """Every source is at its end, those of requests too."""
+        return all(group.ended for group in self.groups)
+
+    @property
+    def news(self) -> bool:
+        """Sources have ended together, or one has failed, and the core does not know it yet."""
+        if any(group.ended and not group.noticed for group in self.groups):
+            return True
+        return any(entry.error is not None for entry in self.entries)
 
     def held(self, room: Callable[[int], int]) -> frozenset[int] | None:
         """The sources whose next packet finds no room; None if those are all that have any more.
 
-        Finite sources have a common order, so one that finds none holds all of them back.
+        Finite sources of a group have a common order, so one that finds none holds all of them back.
         """
-        held: set[int] = set()
-        finite: list[int] = []
+        found: set[int] = set()
         count = 0
-        for place, entry in enumerate(self.entries):
-            if entry.ended if entry.live else self._drained(place):
-                continue
-            count += 1
-            if not entry.live:
-                finite.append(place)
-            if room(place) < self.packet_rows:
-                held.add(place)
-        if not held.isdisjoint(finite):
-            held.update(finite)
-        return None if count and len(held) == count else frozenset(held)
+        for group in self.groups:
+            held: set[int] = set()
+            finite: list[int] = []
+            for place, entry in group.entries.items():
+                if entry.ended if entry.live else self._drained(place):
+                    continue
+                count += 1
+                if not entry.live:
+                    finite.append(place)
+                if not group.void and room(place) < self.packet_rows:
+                    held.add(place)
+            if not held.isdisjoint(finite):
+                held.update(finite)
+            found |= held
+        return None if count and len(found) == count and not self.news else frozenset(found)
 
     def idle_inputs(self, ports: Sequence[Sequence[int]]) -> Idle:
         """Which inputs of a join do not hold its time back; ``ports``: the sources that feed each."""
@@ -149,11 +244,16 @@ class Admission:
         ``packets``: how many may come at a time, where that makes reading cheaper.  ``held``: sources that
         are not read.
         """
-        live = [p for p, e in enumerate(self.entries) if e.live and not e.ended and p not in held]
-        finite = [
-            p for p, e in enumerate(self.entries) if not e.live and p not in held and not self._drained(p)
-        ]
-        admitted = self._finite(finite, now, packets) if finite else []
+        admitted: list[tuple[int, Packet]] = []
+        live: list[int] = []
+        some = False
+        for group in self.groups:
+            ready = {p: e for p, e in group.entries.items() if e.opened and p not in held}
+            live += [p for p, e in ready.items() if e.live and not e.ended]
+            finite = [p for p, e in ready.items() if not e.live and not self._drained(p)]
+            if finite:
+                some = True
+                admitted += self._finite(finite, now, packets, alone=len(group.entries) == 1)
         waits: list[float | None] = []
         admitted += self._live(live, now, waits)
         for place, entry in enumerate(self.entries):
@@ -161,9 +261,9 @@ class Admission:
                 entry.last = now  # it is kept waiting: that is not idling
             elif entry.source.idle_after is not None:
                 self._note_idle(entry, any(p == place for p, _ in admitted), now)
-        if admitted or self.ended or any(e.error is not None for e in self.entries):
+        if admitted or self.ended or self.news:
             return admitted
-        if finite:
+        if some:
             return Wait(now)
         return Wait(min((now + POLL if w is None else w for w in waits), default=now + POLL))
 
@@ -180,7 +280,8 @@ class Admission:
         entry = self.entries[place]
         entry.reading = True
         try:
-            found = fitted(entry.reader.poll(now, rows), entry.source.name, entry.source.schema)
+            polled = _later(entry.reader.poll(now - entry.joined, rows), entry.joined)
+            found = fitted(polled, entry.source.name, entry.source.schema)
         except Exception as error:
             entry.error = source_error(entry.source.name, error)
             found = None
@@ -195,7 +296,7 @@ class Admission:
         if entry.ended:
             return
         entry.ended = True
-        if entry.live or len(self.entries) == 1:
+        if entry.live or any(place in g.entries and len(g.entries) == 1 for g in self.groups):
             entry.ended_at = self.next_serial
         entry.reader.close()
 
@@ -231,11 +332,16 @@ class Admission:
             start = end
         return admitted
 
-    def _finite(self, places: list[int], now: float, packets: int) -> list[tuple[int, Packet]]:
-        """One packet of each, in rounds of turns; a source that ends leaves the rounds."""
-        if len(self.entries) == 1:
-            found = self._read(0, now, self.packet_rows * packets)
-            return self._cut(found) if isinstance(found, Chunk) else []
+    def _finite(
+        self, places: list[int], now: float, packets: int, *, alone: bool
+    ) -> list[tuple[int, Packet]]:
+        """One packet of each, in rounds of turns; a source that ends leaves the rounds.
+
+        ``alone``: the only source of its group.
+        """
+        if alone:
+            found = self._read(places[0], now, self.packet_rows * packets)
+            return self._cut(places[0], found) if isinstance(found, Chunk) else []
         wanted = max(self.packet_rows // turns.TURN, 1) * turns.TURN
         for place in places:
             self._fill(place, now, wanted)
@@ -269,10 +375,10 @@ class Admission:
             if isinstance(found, Chunk):
                 buffer.add(found)
 
-    def _cut(self, chunk: Chunk) -> list[tuple[int, Packet]]:
-        """The rows of the only source, as packets."""
+    def _cut(self, place: int, chunk: Chunk) -> list[tuple[int, Packet]]:
+        """The rows of a source that takes no turns, as packets."""
         rows, size = chunk.batch.num_rows, self.packet_rows
-        return [self._next_packet(0, chunk.slice(start, size)) for start in range(0, rows, size)]
+        return [self._next_packet(place, chunk.slice(start, size)) for start in range(0, rows, size)]
 
     def _next_packet(self, place: int, chunk: Chunk) -> tuple[int, Packet]:
         """A chunk that is admitted as a whole, with the next serials."""
@@ -340,6 +446,16 @@ class _Nothing(Reader):
 
 
 _NOTHING = _Nothing()
+_NO_SOURCE = Source("", pa.schema([]))
+
+
+def _later(polled: Chunk | Wait | None, seconds: float) -> Chunk | Wait | None:
+    """What a reader gave that began so many seconds after the run."""
+    if not seconds or polled is None:
+        return polled
+    if isinstance(polled, Wait):
+        return Wait(None if polled.until is None else polled.until + seconds)
+    return replace(polled, arrivals=polled.arrivals + seconds)
 
 
 def _arrivals(chunk: Chunk) -> Any:

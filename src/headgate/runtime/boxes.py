@@ -15,6 +15,7 @@ from headgate.errors import HeadgateError
 from headgate.graph.network import Box, Output
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker, Order, Packet
+from headgate.runtime.admission import Group
 from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.ordered.reordering import Reorder
 from headgate.runtime.queues import Fifo, Inbox, Round
@@ -38,6 +39,8 @@ class LiveBox:
     state: Any
     task: Task
     inbox: Inbox = field(init=False)
+    group: Group = field(init=False)
+    """The sources that feed it, which end together."""
     entry: BoxEntry = field(init=False)
     """What the policy knows of it."""
     targets: list[list[Target]] = field(default_factory=list)
@@ -52,7 +55,7 @@ class LiveBox:
     """A join: inputs that have ended or fallen idle must not hold its time back."""
     merges: list[int] = field(default_factory=list)
     """Merging boxes downstream, whose input may become available when this one has run."""
-    merging_outputs: list[int] = field(default_factory=list)
+    merging_outputs: list[LiveOutput] = field(default_factory=list)
     reorder: Reorder[Unit] = field(init=False)
     """Puts into order what its lanes make."""
     next_ticket: int = 0
@@ -125,6 +128,8 @@ class LiveOutput:
     """The version of what is read of sources that it needs at least."""
     missed: dict[str, int] = field(default_factory=dict)
     """For a query that joined, by source: the tuples that came before."""
+    group: Group = field(init=False)
+    """The sources that feed it, which end together."""
     markers: list[Marker] = field(default_factory=list)
 
     @property
@@ -156,13 +161,14 @@ class LiveOutput:
         rows = len(packet)
         if rows:
             assert self.writer is not None
-            self.handing = True
+            self.handing, begin = True, clock()
             try:
                 self.writer.write(packet.batch)
             finally:
                 self.handing = False
             if self.abandoned:
                 return
+            self.report.sink_seconds += clock() - begin
         now = clock()
         if rows:
             arrivals = packet.order.arrivals

@@ -8,15 +8,28 @@ stay.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
-from headgate.errors import PipelineError
+from headgate.errors import PipelineError, nearest
 from headgate.graph.durations import parse_duration
+from headgate.graph.network import Network
+from headgate.graph.qos import QoS
 from headgate.runtime.limits import check_batch, check_period, check_workers
+from headgate.runtime.report import QueryReport
 from headgate.scheduling import policies
+from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Count, Train
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """An application: ``hg.App``."""
+
+    @property
+    def network(self) -> Network: ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +39,7 @@ class Change:
     ``at``: seconds of the run, for changes that are planned.  ``policy``: a name or a policy.  ``period``
     (``0.05`` or ``"50 ms"``) and ``batch`` (tuples, or a train) are settings of the policy, the new one if
     there is one.  ``add`` and ``remove`` name queries; a query to add belongs to the application, and does
-    not run yet.
+    not run yet.  ``request``: an application that joins with its own sources, and ends with them.
     """
 
     at: float = 0.0
@@ -36,11 +49,18 @@ class Change:
     workers: int | None = None
     add: str | Sequence[str] = ()
     remove: str | Sequence[str] = ()
+    qos: Mapping[str, QoS] = field(default_factory=dict)
+    """Other QoS graphs, by query."""
+    request: HasNetwork | None = None
 
     def __post_init__(self) -> None:
         for what in ("add", "remove"):
             given = getattr(self, what)
             object.__setattr__(self, what, (given,) if isinstance(given, str) else tuple(given))
+        if self.request is not None and not isinstance(self.request, HasNetwork):
+            raise PipelineError(
+                f"request={self.request!r}: give an application, hg.App(…), with its queries."
+            )
         if self.policy is not None:
             object.__setattr__(self, "policy", policies.get(self.policy))
         if self.period is not None:
@@ -69,11 +89,25 @@ class Change:
         given = {"period": self.period, "batch": self.batch}
         return {name: value for name, value in given.items() if value is not None}  # type: ignore[misc]
 
-    def check(self, policy: Policy) -> None:
-        """Raise if the policy lacks one of the settings that change."""
+    def check(self, policy: Policy, queries: Iterable[str]) -> None:
+        """Raise if the policy lacks one of the settings that change, or there is no such query."""
+        known_queries = list(queries)
+        for name in self.qos:
+            if name not in known_queries:
+                raise PipelineError(f"There is no query '{name}'.{nearest(name, known_queries)}")
         for name in self.settings:
             if name not in policy.settings:
                 known = [p for p in policies.names() if name in policies.get(p).settings]
                 raise PipelineError(
                     f"Policy '{policy.name}' has no {name} to set; these have: {', '.join(known)}."
                 )
+
+    def set_goals(self, network: Network, reports: Mapping[str, QueryReport], catalog: Catalog) -> None:
+        """Put other QoS graphs in force; the driver then lets the policy begin anew."""
+        for output in network.outputs:
+            qos = self.qos.get(output.name)
+            if qos is not None:
+                if output.qos is None:
+                    reports[output.name].unjudged = reports[output.name].tuples_out
+                output.qos = network.goals[output.name] = catalog.goals[output.name] = qos
+                reports[output.name].has_qos = True

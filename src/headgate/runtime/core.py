@@ -16,7 +16,7 @@ from headgate.graph.needs import needs
 from headgate.graph.network import Network
 from headgate.graph.operator import Kind, Operator
 from headgate.machine.topology import Topology, flat
-from headgate.runtime.admission import Admission
+from headgate.runtime.admission import Admission, Group
 from headgate.runtime.dead_letter_output import LetterBox
 from headgate.runtime.execute import Calls
 from headgate.runtime.finishing import Finishing
@@ -34,6 +34,8 @@ from headgate.runtime.stimuli import (
     CallProgressed,
     Free,
     QueriesFailed,
+    RequestCancelled,
+    RequestOver,
     Rescheduled,
     Seen,
     SinkFailed,
@@ -83,7 +85,10 @@ class Core:
         processor: Callable[[], float] | None = None,
     ) -> None:
         self._out: list[Instruction] = []
+        self.expected = 0
+        """Requests that are planned and have not come yet."""
         self._fuse, self._at_once, self._topology = fuse, at_once, topology
+        self.admission = Admission(network.sources, packet_rows, needs=needs(network), drain=drain)
         self.live = live = LiveNetwork(
             network,
             lanes=workers,
@@ -92,8 +97,8 @@ class Core:
             reorder=reorder,
             ring=ring,
             prepare=prepare,
+            own=self.admission.own,
         )
-        self.admission = Admission(network.sources, packet_rows, needs=needs(network))
         letters: LetterBox | None = None
         if network.dead_letter is not None:
             letters = LetterBox(live, network.dead_letter)
@@ -115,7 +120,7 @@ class Core:
             measured=weighed is not None,
             letters=letters is not None,
         )
-        self._finishing = Finishing(live, self.admission, self.driver, self.lifecycle, self._out, drain=drain)
+        self._finishing = Finishing(live, self.admission, self.driver, self.lifecycle, self._out)
         self._handlers: dict[type, Callable[..., None]] = {
             Admitted: lambda s, now: self._finishing.admit(s.packets, s.version, now),
             Free: self._free,
@@ -128,6 +133,8 @@ class Core:
             TakeOver: lambda s, now: self.driver.take_over(s.policy, s.requested, now),
             QueriesFailed: lambda s, now: self.lifecycle.fail(s.queries, s.error, now),
             SinkFailed: lambda s, now: self.lifecycle.fail_output(s.output, s.error, now),
+            RequestCancelled: lambda s, now: self.lifecycle.cancel(s.request, now),
+            RequestOver: lambda s, now: self._release(s.group, now),
         }
 
     def start(self) -> list[Instruction]:
@@ -187,17 +194,27 @@ class Core:
     def check(self, stimulus: Asked) -> None:
         """Whether a change can be made; an error says why not."""
         change = stimulus.change
-        change.check(change.chosen or self.driver.policy)
+        queries = [output.output.name for output in self.lifecycle.queries if not output.failed]
+        change.check(change.chosen or self.driver.policy, queries)
         self.lifecycle.check(stimulus.outputs, change.remove)
 
     def _change(self, stimulus: Asked, now: float) -> None:
         self.check(stimulus)
         change = stimulus.change
         if stimulus.outputs:
-            self.lifecycle.add(stimulus.outputs, stimulus.writers)
+            boxes = self.lifecycle.add(stimulus.outputs, stimulus.writers, now)
+            self.driver.joined(boxes, now)
         for name in change.remove:
             self.lifecycle.remove(name, now)
+        if change.qos:
+            reports = {output.output.name: output.report for output in self.live.outputs}
+            change.set_goals(self.live.network, reports, self.catalog)
         self.driver.change(change, stimulus.fit, now)
+
+    def _release(self, group: Group, now: float) -> None:
+        """A request's sinks are closed: nothing of it is left but its report."""
+        self._settle_reports()
+        self.lifecycle.release(group, now)
 
     # --- what the policy driver needs of the network -----------------------------------------------
 
@@ -253,23 +270,26 @@ class Core:
     @property
     def done(self) -> bool:
         """Nothing is left to do."""
-        return self._finishing.done
+        return not self.expected and not self.serves and self._finishing.done
+
+    @property
+    def serves(self) -> bool:
+        """It has no queries of its own and is not to be drained: it is there for requests."""
+        return not self.lifecycle.queries and not self.admission.own.drain
 
     @property
     def may_be_done(self) -> bool:
         """Cheaper than ``done``: false as long as there must be something left."""
         return self.live.sources_ended or self.lifecycle.failed
 
+    def requests_over(self) -> list[Group]:
+        """Requests that have nothing left to do but to close their sinks."""
+        return self._finishing.requests_over()
+
     def report(self, engine: str, seconds: float) -> Report:
         """What has happened so far."""
         live, network = self.live, self.live.network
-        rows = {s.name: e.rows for s, e in zip(network.sources, self.admission.entries, strict=True)}
-        least = self.catalog.least_latencies()
-        for output in live.outputs:
-            query, sources = output.output, network.sources_of(output.output.port)
-            given = sum(rows[s.name] - output.missed.get(s.name, 0) for s in sources)
-            late = sum(live.boxes[b].late for b in network.queries.get(query.name, ()))
-            output.report.settle(given, late, output.markers, query.qos, least.get(query.name, 0.0))
+        self._settle_reports()
         dropped = {
             (reason, box.box.name): count.load()
             for box in live.boxes
@@ -286,12 +306,22 @@ class Core:
             {box.box.name: box.held for box in live.boxes if not box.removed},
             {output.output.name: output.inbox.rows + output.undelivered for output in queries},
         )
+        rows = sum([entry.rows for entry in self.admission.entries]) + self.lifecycle.rows_gone
         report = self.driver.report(
-            engine,
-            seconds,
-            sum(rows.values()),
-            {output.output.name: output.report for output in live.outputs},
+            engine, seconds, rows, {output.output.name: output.report for output in live.outputs}
         )
+        report.requests = dict(self.lifecycle.requests)
         report.ring_full = live.ring_full
         report.packet_rows = self.admission.packet_rows
         return report
+
+    def _settle_reports(self) -> None:
+        """Bring the queries' own reports up to date."""
+        live, network = self.live, self.live.network
+        rows = {entry.source.name: entry.rows for entry in self.admission.entries}
+        least = self.catalog.least_latencies()
+        for output in live.outputs:
+            query, sources = output.output, network.sources_of(output.output.port)
+            given = sum(rows[s.name] - output.missed.get(s.name, 0) for s in sources)
+            late = sum(live.boxes[b].late for b in network.queries.get(query.name, ()))
+            output.report.settle(given, late, output.markers, query.qos, least.get(query.name, 0.0))

@@ -32,15 +32,19 @@ class LetterBox:
         """Letters of calls that have not delivered yet."""
         inbox = Merge([0] * len(self._arrows), [LETTERS], self._bound, live.queue_rows, live.packet_rows)
         report = QueryReport(dead_letter.name)
-        self.output = LiveOutput(len(live.outputs), dead_letter, inbox, report)
+        self.output = LiveOutput(live.numbered(), dead_letter, inbox, report)
+        self.output.group = live.own
 
     def _bound(self) -> int:
         return NEVER if self._closed or not self._arrows else self._live._bound(self._arrows)
 
     def extend(self, dead_letter: DeadLetter) -> None:
-        """There are boxes more, and an arrow from each."""
-        for arrow in dead_letter.port[len(self._of_box) :]:
-            self._of_box.append(self._new_arrow(arrow))
+        """There are other boxes, and an arrow from each."""
+        for place, arrow in enumerate(dead_letter.port):
+            if place < len(self._of_box):
+                self._arrows[self._of_box[place]] = arrow
+            else:
+                self._of_box.append(self._new_arrow(arrow))
 
     def _new_arrow(self, arrow: Arrow) -> int:
         assert isinstance(self.output.inbox, Merge)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
-from headgate.runtime.admission import Admission
+from headgate.runtime.admission import Admission, Group
 from headgate.runtime.boxes import LiveBox, LiveOutput, Work
 from headgate.runtime.instructions import Deliver, Instruction
 from headgate.runtime.lifecycle import Lifecycle
@@ -22,10 +22,7 @@ Outputs = dict[int, LiveOutput]
 
 
 class Finishing:
-    """Tells the policy of new tasks, lets markers pass, closes boxes at the end, and names outputs to drain.
-
-    ``drain``: at the end of the sources, boxes close what is open.
-    """
+    """Tells the policy of new tasks, lets markers pass, closes boxes at the end, names outputs to drain."""
 
     def __init__(
         self,
@@ -34,12 +31,9 @@ class Finishing:
         driver: PolicyDriver,
         lifecycle: Lifecycle,
         out: list[Instruction],
-        *,
-        drain: bool,
     ) -> None:
         self._live, self._admission, self._driver, self._lifecycle = live, admission, driver, lifecycle
         self._out = out
-        self.drain = drain
 
     def _deliver(self, outputs: Outputs) -> None:
         self._out += [Deliver(output) for output in outputs.values()]
@@ -56,6 +50,7 @@ class Finishing:
         outputs: Outputs = {}
         with driver.apart():
             for source, packet in packets:
+                self._admission.entries[source].lag += _waited(packet, now)
                 if "arrivals" in live.needs and len(packet):
                     newest = packet.order.arrivals
                     newest = newest if isinstance(newest, float) else float(newest.max())
@@ -89,9 +84,10 @@ class Finishing:
             for output in live.outputs:
                 if isinstance(output.inbox, Merge):
                     outputs[output.place] = output
-            if self._admission.ended and not live.sources_ended:
-                live.sources_ended = True
-                outputs |= self._settle_ends(now, range(len(live.boxes)))
+            for group in self._admission.groups:
+                if group.ended and not group.noticed:
+                    group.noticed, group.last = True, live.admitted
+                    outputs |= self._settle_ends(now, [b.place for b in live.boxes if b.group is group])
         self._deliver(outputs)
 
     # --- calls --------------------------------------------------------------------------------------
@@ -106,7 +102,7 @@ class Finishing:
             start = end
             member.overhead = overhead
             self._finish_one(member, now, outputs)
-        if self._live.sources_ended:
+        if work.live.group.noticed:
             outputs |= self._settle_ends(now, list(work.members))
         self._deliver(outputs)
 
@@ -193,8 +189,8 @@ class Finishing:
     def _check_merges(self, live: LiveBox, now: float, worker: int, outputs: Outputs) -> None:
         for place in live.merges:
             self._check_merge(self._live.boxes[place], now, worker)
-        for place in live.merging_outputs:
-            outputs[place] = self._live.outputs[place]
+        for output in live.merging_outputs:
+            outputs[output.place] = output
 
     def _check_merge(self, live: LiveBox, now: float, worker: int | None) -> None:
         if live.inbox.rows and not live.removed:
@@ -214,8 +210,10 @@ class Finishing:
         """
         boxes, network = self._live.boxes, self._live.network
         todo = sorted(places)
-        while self.drain and todo:
+        while todo:
             live = boxes[todo.pop(0)]
+            if not live.group.drain:
+                continue
             following = [d for d in network.downstream[live.place] if d not in todo]
             if live.finished:
                 todo += [d for d in following if not boxes[d].finished]
@@ -240,13 +238,36 @@ class Finishing:
     @property
     def done(self) -> bool:
         """Nothing is left to do: all ended, all queues empty, or every query failed."""
-        queries = self._lifecycle.queries
-        if all(output.failed for output in queries):
-            return True
-        if not self._live.sources_ended:
+        if len(self._admission.groups) > 1:
             return False
-        busy = any(
-            not b.removed and (b.inbox.rows or b.open_work or (self.drain and not b.finished))
-            for b in self._live.boxes
-        )
-        return not busy and not any(o.inbox.rows for o in queries if not o.failed)
+        return all(output.failed for output in self._lifecycle.queries) or self._over(self._admission.own)
+
+    def requests_over(self) -> list[Group]:
+        """Requests whose boxes have nothing left to do, and whose results have all been taken."""
+        return [group for group in self._admission.groups[1:] if self._over(group)]
+
+    def _over(self, group: Group) -> bool:
+        """All sources of a group have ended, and its queues are empty."""
+        if not group.noticed:
+            return False
+        for box in self._live.boxes:
+            if box.group is not group:
+                continue
+            if not box.removed and self._busy(box):
+                return False
+            if box.open_work and group.request is not None:  # its number must not be given away yet
+                return False
+        outputs = [o for o in self._lifecycle.queries if o.group is group and not o.failed]
+        return not any(o.inbox.rows for o in outputs)
+
+    def _busy(self, box: LiveBox) -> bool:
+        return bool(box.inbox.rows or box.open_work) or (box.group.drain and not box.finished)
+
+
+def _waited(packet: Packet, now: float) -> float:
+    """Seconds from arrival to admission, of all rows of a packet together; about, where rows differ."""
+    arrivals = packet.order.arrivals
+    if not len(packet):
+        return 0.0
+    middle = arrivals if isinstance(arrivals, float) else (arrivals[0] + arrivals[-1]) / 2
+    return max(now - float(middle), 0.0) * len(packet)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.connectors.sink import Writer
-from headgate.errors import HeadgateError, PipelineError, SinkError
+from headgate.errors import HeadgateError, PipelineError, RunError, SinkError
 from headgate.graph.needs import needs
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
 from headgate.runtime.added_queries import check_new, check_removal, with_queries
-from headgate.runtime.admission import Admission
+from headgate.runtime.admission import Admission, Group
 from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.dead_letter_output import LetterBox
 from headgate.runtime.dead_letters import Letter, refusal
 from headgate.runtime.instructions import CloseSink, Instruction
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
+from headgate.runtime.report import QueryReport
 from headgate.runtime.shedding import tell_importance
 from headgate.scheduling.events import Changed, QueueState
+
+KEPT_REQUESTS = 1000
+"""Requests that have ended and whose reports are kept."""
 
 
 class Lifecycle:
@@ -37,6 +41,12 @@ class Lifecycle:
         self.failed = False
         """Some query has failed."""
         self.importance = tell_importance(live.network, driver.catalog.boxes)
+        self.requests: dict[str, dict[str, QueryReport]] = {}
+        """Reports of the last requests that have ended."""
+        self.rows_gone = 0
+        """Rows that sources of such requests had."""
+        self._came = len(live.network.outputs)
+        """Requests that have come: queries, and requests with sources of their own."""
 
     @property
     def queries(self) -> list[LiveOutput]:
@@ -49,35 +59,83 @@ class Lifecycle:
     def check(self, add: Sequence[Output], remove: Sequence[str]) -> None:
         """Whether queries can be added and removed; an error says why not."""
         if add:
-            if self._live.sources_ended:
+            if self._live.sources_ended and add[0].request is None:
                 raise PipelineError(
                     f"query '{add[0].name}' comes too late: all sources have ended, nothing is left for it."
                 )
             check_new(self._live.network, add)
         if remove:
-            check_removal(remove, [o.output.name for o in self.queries if not o.failed])
+            alive = [o.output for o in self.queries if not o.failed]
+            check_removal(remove, [output.name for output in alive if output.request is None])
 
-    def add(self, outputs: Sequence[Output], writers: Sequence[Writer]) -> None:
-        """Let queries join, from the next tuple on; the policy begins anew with their boxes."""
-        live, catalog = self._live, self._driver.catalog
+    def add(self, outputs: Sequence[Output], writers: Sequence[Writer], now: float) -> list[int]:
+        """Let queries join, from the next tuple on; the policy begins anew with their boxes.
+
+        A request reads its own sources from their first tuple on.  Returns the new boxes' numbers.
+        """
+        live, catalog, admission = self._live, self._driver.catalog, self._admission
+        before = len(live.network.outputs)
         network = with_queries(live.network, outputs)
-        joining = network.outputs[len(live.network.outputs) :]
-        boxes, made = live.extend(network, joining, self._driver.workers)
-        # What is read by now may lack columns that the new boxes need: they begin when it does not.
-        self._admission.want(needs(network))
-        targets: list[LiveBox | LiveOutput] = [*boxes, *made]
-        for target in targets:
-            target.since = self._admission.wanted_version
+        joining, request = network.outputs[before:], outputs[0].request
+        if request is not None:
+            own = {place: s for place, s in enumerate(network.sources) if s.request is request}
+            group = admission.join(request, own, needs(network), now)
+        else:
+            group = admission.own
+        boxes, made = live.extend(network, joining, self._driver.workers, group)
+        if request is None:
+            # What is read by now may lack columns that the new boxes need: they begin when it does not.
+            admission.want(needs(network))
+            targets: list[LiveBox | LiveOutput] = [*boxes, *made]
+            for target in targets:
+                target.since = admission.wanted_version
         for output, writer in zip(made, writers, strict=True):
             output.writer = writer
-            output.missed = {entry.source.name: entry.rows for entry in self._admission.entries}
+            if request is None:
+                output.missed = {entry.source.name: entry.rows for entry in admission.entries}
         if self.letters is not None:
             assert network.dead_letter is not None
             self.letters.extend(network.dead_letter)
         for box in boxes:
-            catalog.add(live.entry(box))
+            entry = live.entry(box)
+            entry.request = self._came + (entry.request - before if request is None else 0)
+            catalog.add(entry, box.place)
+        self._came += len(joining) if request is None else 1
         catalog.goals |= network.goals
         self.importance = tell_importance(network, catalog.boxes)
+        return [box.place for box in boxes]
+
+    def cancel(self, request: Request, now: float) -> None:
+        """End a request now."""
+        error = RunError(f"Request '{request.name}' was cancelled.")
+        self.fail([o.output.name for o in self.queries if o.output.request is request], error, now)
+
+    def release(self, group: Group, now: float) -> None:
+        """A request is over and its sinks are closed: give back everything that it had."""
+        live, catalog, request = self._live, self._driver.catalog, group.request
+        assert request is not None
+        reports = {o.output.name: o.report for o in live.outputs if o.group is group}
+        network = live.network.without(request)
+        self.rows_gone += sum([entry.rows for entry in group.entries.values()])
+        places = live.release(network, group)
+        for place in places:
+            if not catalog.boxes[place].removed:
+                self._driver.tell(Changed(now, place, QueueState(0), removed=True))
+        self._driver.left(places, now)
+        for place in places:
+            catalog.add(live.entry(live.boxes[place]), place)
+            catalog.boxes[place].removed = True
+        self._admission.release(group)
+        if self.letters is not None:
+            assert network.dead_letter is not None
+            self.letters.extend(network.dead_letter)
+        for name in reports:
+            catalog.goals.pop(name, None)
+        self.importance = tell_importance(network, catalog.boxes)
+        self.requests[request.name] = reports
+        while len(self.requests) > KEPT_REQUESTS:
+            del self.requests[next(iter(self.requests))]
+        request.ended(reports)
 
     def remove(self, name: str, now: float) -> None:
         """Remove a query: its results end, and boxes that no other query needs stop."""
@@ -102,7 +160,8 @@ class Lifecycle:
         self, source: int, letters: Sequence[Letter], now: float, outputs: dict[int, LiveOutput]
     ) -> None:
         """A source has refused rows: dead letters, or the end of the queries that read it."""
-        if self.letters is not None and not self.letters.output.failed:
+        request = self._live.network.sources[source].request
+        if self.letters is not None and not self.letters.output.failed and request is None:
             self.letters.refuse(source, letters, outputs)
             return
         self._admission.end(source)
@@ -120,10 +179,16 @@ class Lifecycle:
         self.fail([live.output.name], error, now)
 
     def fail(self, names: Sequence[str], error: BaseException, now: float) -> None:
-        """Stop these queries with their error; boxes that no other query needs stop too."""
+        """Stop these queries with their error; boxes that no other query needs stop too.
+
+        A request stops as a whole, because its caller waits for all of it.
+        """
         self.failed = True
+        groups = {o.group for o in self._live.outputs if o.output.name in names and o.group.request}
+        for group in groups:
+            group.void = True
         for live in self._live.outputs:
-            if live.output.name in names and not live.failed:
+            if (live.output.name in names or live.group in groups) and not live.failed:
                 live.failed = True
                 live.report.error = error
                 live.forget()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headgate.graph.network import Arrow, Box, Network, Output, Source
+from headgate.graph.network import Arrow, Box, Network, Output, Source, came_by_arrival, is_vacant
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Packet
+from headgate.runtime.admission import Group
 from headgate.runtime.boxes import LiveBox, LiveOutput, Target, Times, Unit
 from headgate.runtime.ordered.reordering import SCHEMES
-from headgate.runtime.queues import Fifo, Inbox, Merge
+from headgate.runtime.queues import Arrivals, Fifo, Inbox, Merge
 from headgate.runtime.report import QueryReport
 from headgate.scheduling.catalog import BoxEntry, reached
 from headgate.scheduling.events import QueueState
@@ -65,6 +66,7 @@ class LiveNetwork:
         reorder: str,
         ring: int | None,
         prepare: Callable[[Operator], Operator],
+        own: Group,
     ) -> None:
         self.network = network
         self.ring = ring or max(RING, RING_OF_LANE * lanes)
@@ -73,7 +75,7 @@ class LiveNetwork:
         self._reorder, self._prepare = reorder, prepare
         self.admitted = 0
         """Below this serial, every tuple has been queued."""
-        self.sources_ended = False
+        self.own = own
         self.packet_rows = packet_rows
         self.queue_rows = queue_rows
         self.needs: frozenset[str] = frozenset()
@@ -82,39 +84,77 @@ class LiveNetwork:
         self.boxes: list[LiveBox] = []
         self.outputs: list[LiveOutput] = []
         self.merging: list[LiveBox] = []
-        self.source_places = {source: place for place, source in enumerate(network.sources)}
-        self.source_targets: list[list[Target]] = [[] for _ in network.sources]
-        self.extend(network, network.outputs, lanes)
+        self.source_places: dict[Source, int] = {}
+        self.source_targets: list[list[Target]] = []
+        self.groups: dict[Source, Group] = {}
+        """By source, those that it ends with."""
+        self._numbered = 0
+        """Outputs that there have been."""
+        self.extend(network, network.outputs, lanes, own)
+
+    @property
+    def sources_ended(self) -> bool:
+        """The application's own sources have ended; those of requests may not have."""
+        return self.own.noticed
 
     # --- building -----------------------------------------------------------------------------------
 
     def extend(
-        self, network: Network, outputs: Sequence[Output], lanes: int
+        self, network: Network, outputs: Sequence[Output], lanes: int, group: Group
     ) -> tuple[list[LiveBox], list[LiveOutput]]:
-        """Add the boxes that ``network`` has in addition, and these outputs; returns the new ones."""
-        self.network = network
-        first = len(self.boxes)
-        boxes = [self._box(first + i, box, lanes) for i, box in enumerate(network.boxes[first:])]
-        made = [
-            LiveOutput(
-                len(self.outputs) + i,
-                o,
-                self._inbox((o.port,)),
-                QueryReport(o.name, has_qos=o.qos is not None),
-            )
-            for i, o in enumerate(outputs)
+        """Add the boxes that ``network`` has in addition, and these outputs; returns the new ones.
+
+        ``group``: the sources that all of it reads, which may be new too.
+        """
+        there, self.network = {live.box for live in self.boxes}, network
+        for place, source in enumerate(network.sources):
+            if source not in self.groups and source.request is group.request and not is_vacant(source):
+                self.source_places[source], self.groups[source] = place, group
+                self.source_targets[place : place + 1] = [[]]
+        boxes = [
+            self._box(place, box, lanes, group)
+            for place, box in enumerate(network.boxes)
+            if box not in there and not is_vacant(box)
         ]
-        self.boxes += boxes
+        made = [self._output(output, group) for output in outputs]
+        for live in boxes:
+            self.boxes[live.place : live.place + 1] = [live]
         self.outputs += made
         self._connect(boxes, made)
         self.merging += [live for live in boxes if isinstance(live.inbox, Merge)]
         return boxes, made
 
-    def _box(self, place: int, box: Box, lanes: int) -> LiveBox:
+    def numbered(self) -> int:
+        """The number of the next output."""
+        self._numbered += 1
+        return self._numbered - 1
+
+    def _output(self, output: Output, group: Group) -> LiveOutput:
+        report = QueryReport(output.name, has_qos=output.qos is not None)
+        made = LiveOutput(self.numbered(), output, self._inbox((output.port,)), report)
+        made.group = group
+        return made
+
+    def release(self, network: Network, group: Group) -> list[int]:
+        """Forget everything of a request that has ended; returns the numbers that its boxes had."""
+        places = [live.place for live in self.boxes if live.group is group]
+        self.network = network
+        for place in places:
+            self.boxes[place] = vacant = self._box(place, network.boxes[place], 1, self.own)
+            vacant.removed = vacant.finished = True
+        self.outputs = [live for live in self.outputs if live.group is not group]
+        self.merging = [live for live in self.merging if live.group is not group]
+        for source in [source for source, own in self.groups.items() if own is group]:
+            del self.groups[source]
+            self.source_targets[self.source_places.pop(source)] = []
+        return places
+
+    def _box(self, place: int, box: Box, lanes: int, group: Group) -> LiveBox:
         """A stateless box may hold any number of workers, one with state a single one."""
         operator = self._prepare(box.operator)
         task = Task(lanes if operator.kind is Kind.STATELESS else 1)
         live = LiveBox(place, box, operator, operator.open(), task)
+        live.group = group
         live.reorder = SCHEMES[self._reorder](self.send_downstream, self.ring)
         live.holds_time, live.keyed = operator.holds_time, operator.kind is Kind.KEYED
         live.inbox = self._inbox(box.ports)
@@ -131,9 +171,13 @@ class LiveNetwork:
         arrows = [arrow for port in ports for arrow in port]
         if len(arrows) == 1:
             return Fifo(self.queue_rows, self.packet_rows)
+        if len(ports) == 1 and not arrows[0].in_order:
+            return Arrivals(len(arrows), self.queue_rows, self.packet_rows)
         of_port = [place for place, port in enumerate(ports) for _ in port]
         schemas = [port[0].schema for port in ports]
-        return Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox = Merge(of_port, schemas, lambda: self._bound(arrows), self.queue_rows, self.packet_rows)
+        inbox.unbounded = frozenset(i for i, arrow in enumerate(arrows) if came_by_arrival((arrow,)))
+        return inbox
 
     def _connect(self, boxes: Sequence[LiveBox], outputs: Sequence[LiveOutput]) -> None:
         for live in boxes:
@@ -150,7 +194,7 @@ class LiveNetwork:
             after = reached(self.network.downstream.__getitem__, live.place)
             live.merges = [place for place in after if isinstance(self.boxes[place].inbox, Merge)]
             live.merging_outputs = [
-                o.place
+                o
                 for o in outputs
                 if isinstance(o.inbox, Merge) and live.place in self.network.queries[o.output.name]
             ]
@@ -259,7 +303,7 @@ class LiveNetwork:
     def _frontier(self, arrow: Arrow, known: dict[int, int]) -> int:
         node = arrow.node
         if isinstance(node, Source):
-            return NEVER if self.sources_ended else self.admitted
+            return NEVER if self.has_ended(arrow) else self.admitted
         live = self.boxes[self.network.index[node]]
         if live.finished or live.removed:
             return NEVER
@@ -272,13 +316,14 @@ class LiveNetwork:
         for work in live.open_work.values():
             bound = min(bound, work.first_serial)
         if bound == NEVER:  # it can still close what is open, and those results have the last serial
-            bound = self.admitted
+            bound = live.group.last if live.group.noticed else self.admitted
         known[live.place] = bound
         return bound
 
     def has_ended(self, arrow: Arrow) -> bool:
         """Whether an arrow brings nothing more, not even what is closed at the end."""
         if isinstance(arrow.node, Source):
-            return self.sources_ended
+            group = self.groups.get(arrow.node)  # None: of a request that is gone
+            return group is None or group.noticed
         live = self.boxes[self.network.index[arrow.node]]
         return live.finished or live.removed

@@ -16,6 +16,8 @@ from headgate.scheduling.events import (
     Event,
     Finished,
     Idle,
+    Joined,
+    Left,
     Moved,
     QueueState,
     Rescheduled,
@@ -239,7 +241,7 @@ class PolicyDriver:
     def change(self, change: Change, fit: Callable[[Policy], Policy], now: float) -> None:
         """Make a change: another policy, its settings, another number of workers."""
         chosen, workers = change.chosen, change.workers or self.requested
-        if change.add:  # first, so that the policy in force knows the new boxes if the rest fails
+        if change.qos:  # first, so that the policy in force knows them if the rest fails
             self.take_over(self.policy, self.requested, now)
         if chosen is not None:
             for name, value in change.settings.items():
@@ -251,6 +253,18 @@ class PolicyDriver:
         for name, value in change.settings.items():
             for decision in self.policy.set(name, value, now):
                 self._carry_out(decision)
+
+    def joined(self, boxes: Sequence[int], now: float) -> None:
+        """Boxes have joined: the policy takes them in, or begins anew."""
+        if self.policy.grows:
+            self.tell(Joined(now, tuple(boxes)))
+        else:
+            self.take_over(self.policy, self.requested, now)
+
+    def left(self, boxes: Sequence[int], now: float) -> None:
+        """A request has ended, and other boxes may get the numbers of its own."""
+        if self.policy.grows and boxes:
+            self.tell(Left(now, tuple(boxes), self.catalog.boxes[boxes[0]].request))
 
     def planned(self, change: Change, carry_out: Callable[[], None]) -> None:
         """A change whose time has come; no caller is there to hear why it cannot be made."""
@@ -281,6 +295,7 @@ class PolicyDriver:
                 e.name, e.calls, e.tuples_in, e.tuples_out, e.cost, e.selectivity, e.call_overhead, e.busy
             )
             for e in self.catalog.boxes
+            if e.queries or not e.removed  # else it was a request's
         }
 
 

@@ -2,7 +2,8 @@
 
 A ``Fifo`` serves one arrow.  A ``Merge`` serves several: arrows that were united into one port, and the
 ports of a join.  It releases rows only when no arrow can bring an earlier one any more, so what leaves is
-in serial order, whatever the schedule upstream was.
+in serial order, whatever the schedule upstream was.  ``Arrivals`` serves the arrows of
+``union(order="arrival")``: it releases rows at once.
 
 On every arrow one thread puts at a time and one takes, which may be different ones, without a lock between
 them: a deque is filled at one end and emptied at the other, and each side counts its own rows.  Methods that
@@ -148,13 +149,17 @@ class Fifo(Inbox):
         return self._put - self._taken
 
     def take(self, rows: int) -> list[Round]:
-        there = self._put - self._taken
+        there = self.available()
         if rows >= there:
             rows = there
         elif rows >= self.packet_rows:
             rows = self._whole(rows)
-        taken = self.take_exactly(rows)
+        taken = self.in_order(self.take_exactly(rows))
         return [(packet,) for packet in coalesce(taken, self.packet_rows // 2)]
+
+    def in_order(self, packets: list[Packet]) -> list[Packet]:
+        """For the taker: packets that were taken, with serials that do not fall."""
+        return packets
 
     def _whole(self, rows: int) -> int:
         """As many rows as come in whole packets: a long train is not worth cutting one for."""
@@ -194,6 +199,49 @@ class Fifo(Inbox):
     def clear(self) -> None:
         self.loose.clear()
         self.take_exactly(self.rows)
+
+
+class Arrivals(Fifo):
+    """The packets of several arrows, first in, first out: nothing waits for anything.
+
+    Serials must not fall on the way to the boxes that follow, which put results together by them.  So a row
+    that comes after one of a later serial takes that serial; ``Order.origins`` remembers its own.  No
+    frontier downstream can have passed it: until it is taken, the queue's first serial is at most its own.
+    """
+
+    def __init__(self, arrows: int, capacity: int, packet_rows: int) -> None:
+        super().__init__(capacity, packet_rows)
+        self._puts = [0] * arrows
+        """Each arrow counts its own rows, as several threads may put at a time."""
+        self._last = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(self._puts) - self._taken
+
+    def available(self) -> int:
+        return self.rows
+
+    def put(self, arrow: int, packet: Packet) -> None:
+        self._packets.append(packet)
+        self._puts[arrow] += packet.order.length
+
+    def in_order(self, packets: list[Packet]) -> list[Packet]:
+        taken = []
+        for packet in packets:
+            order = packet.order.not_before(self._last)
+            self._last = order.last_serial
+            taken.append(packet if order is packet.order else packet.with_order(order))
+        return taken
+
+    def room(self, arrow: int) -> int:
+        return self.capacity * len(self._puts) - self.rows
+
+    def heads(self) -> list[Packet]:
+        return self.packets()
+
+    def first_serial(self) -> int | None:
+        return min([packet.order.first_serial for packet in self.packets()], default=None)
 
 
 class _Arrow:
@@ -269,6 +317,9 @@ class Merge(Inbox):
         self._schemas = list(schemas)
         self._bound = bound
         self._arrows = [_Arrow(capacity, packet_rows) for _ in ports]
+        self.unbounded: frozenset[int] = frozenset()
+        """Arrows from a union in the order of arrival.  A row that all others here wait for may be queued
+        there behind rows that have no place here, so these always have one."""
 
     def add_arrows(self, ports: Sequence[int]) -> None:
         """Add arrows."""
@@ -314,6 +365,8 @@ class Merge(Inbox):
         )
 
     def room(self, arrow: int) -> int:
+        if arrow in self.unbounded:
+            return self.capacity
         return self.capacity - self._arrows[arrow].rows - self.coming.get(arrow, 0)
 
     def packets(self) -> list[Packet]:

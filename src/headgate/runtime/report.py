@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,8 +140,14 @@ class QueryReport:
     """Results that shed and waiting tuples would have led to, by the measured selectivity of the boxes that
     they had still to pass."""
     has_qos: bool = False
+    unjudged: int = 0
+    """Results from before it was given a QoS graph."""
     attainable: float | None = None
     """What ``qos`` could be at most: if no tuple had to wait, by what the query's boxes cost."""
+    sink_seconds: float = 0.0
+    """On threads: how long its sink was at work."""
+    recent: deque[tuple[float | npt.NDArray[np.float64], int]] | None = field(default=None, repr=False)
+    """Latencies and rows of what was handed over and no watcher has taken yet; None: nobody watches."""
 
     @property
     def qos(self) -> float | None:
@@ -148,7 +155,8 @@ class QueryReport:
 
         Tuples that were shed or never answered do not count: ``utility`` is the figure in which they do.
         """
-        return self.worth / self.tuples_out if self.has_qos and self.tuples_out else None
+        judged = self.tuples_out - self.unjudged
+        return self.worth / judged if self.has_qos and judged else None
 
     @property
     def utility(self) -> float | None:
@@ -159,12 +167,14 @@ class QueryReport:
         the query would have filtered out does not count as lost.  None without a QoS graph, or if there was
         nothing to answer.
         """
-        owed = self.tuples_out + self.unanswered
+        owed = self.tuples_out - self.unjudged + self.unanswered
         return self.worth / owed if self.has_qos and owed else None
 
     def delivered(self, latencies: float | npt.NDArray[np.float64], rows: int, qos: QoS | None) -> None:
         """``rows`` results were handed over."""
         self.latency.add(latencies, rows)
+        if self.recent is not None:
+            self.recent.append((latencies, rows))
         self.tuples_out += rows
         if qos is not None:
             self.has_qos = True
@@ -252,9 +262,16 @@ class Trace(Sequence[BoxCall]):
 
     def __init__(self, limit: int = 200_000) -> None:
         self._calls: deque[BoxCall] = deque(maxlen=limit)
+        self.total = 0
+        """Calls since the start, with those that are no longer held."""
 
     def add(self, call: BoxCall) -> None:
         self._calls.append(call)
+        self.total += 1
+
+    def newest(self, count: int) -> list[BoxCall]:
+        """The last so many calls, without a copy of all."""
+        return list(islice(reversed(self._calls), count))[::-1]
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -307,6 +324,8 @@ class Report:
     boxes: dict[str, BoxReport]
     overhead: Overhead
     trace: Trace
+    requests: dict[str, dict[str, QueryReport]] = field(default_factory=dict)
+    """Of the last requests that have ended, by name, the reports of their queries."""
     ring_full: int = 0
     """How often tuples waited because the ring, in which results wait for earlier ones, had no place."""
     semaphores: int = 0

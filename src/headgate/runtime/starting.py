@@ -62,7 +62,7 @@ class Starting:
         if live.buckets is None and live.keyed and live.idle and self._pays(live, entry):
             self._open_buckets(live, entry)
         if live.end_due:
-            work: Work | None = self._open(live, worker, [], [Order(self._live.admitted, now, 1)], now)
+            work: Work | None = self._open(live, worker, [], [Order(live.group.last, now, 1)], now)
         elif live.buckets is not None:  # what waits there has its places
             work = self._enter(live, worker, max(1, call.train.size(entry, live.inbox)), now)
         elif not self._live.has_place(live):
@@ -129,7 +129,7 @@ class Starting:
         It must be fed by one member alone, wait for nothing older (neither queued nor in an open call that
         does not pass it), have a lane and room, and take all that comes.
         """
-        live, catalog = self._live.boxes[call.box], self._driver.catalog
+        live = self._live.boxes[call.box]
         feeder = work.members.get(live.feeders[0]) if len(live.feeders) == 1 else None
         if feeder is None or feeder.end or call.train != WHOLE_QUEUE or call.box in work.members:
             return False
@@ -154,7 +154,7 @@ class Starting:
         for port, targets in enumerate(feeder.live.targets):
             feeder.onward[port] += [member for target, _ in targets if target is live]
         live.task.begin(False)
-        self._driver.tell(Started(now, work.worker, live.place, 0, catalog.boxes[call.box].queue))
+        self._driver.tell(Started(now, work.worker, live.place, 0, self._live.measure(live)))
         return True
 
     # --- keyed boxes with several workers inside ----------------------------------------------------

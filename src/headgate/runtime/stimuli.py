@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headgate.connectors.sink import Writer
-from headgate.graph.network import Output
+from headgate.graph.network import Output, Request
 from headgate.graph.packet import Packet
+from headgate.runtime.admission import Group
 from headgate.runtime.boxes import LiveBox, LiveOutput, Work
 from headgate.runtime.change import Change
 from headgate.runtime.instructions import TimerKey
@@ -104,6 +105,20 @@ class QueriesFailed(Stimulus):
 
     queries: Sequence[str]
     error: BaseException
+
+
+@dataclass(slots=True)
+class RequestCancelled(Stimulus):
+    """The caller of a request does not want it any more."""
+
+    request: Request
+
+
+@dataclass(slots=True)
+class RequestOver(Stimulus):
+    """A request has nothing left to do, and its sinks have been closed."""
+
+    group: Group
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ DIFFERENT = 0.1
 """Calls whose numbers of tuples spread by less than this share of their mean tell nothing about the slope."""
 LEAST = 0.1
 """A tuple costs at least that share of what calls take per tuple: a slope from noisy times may be nil."""
+NOT_MEASURED = 1.0
+"""The size of a tuple before a policy that needs ``"bytes"`` has seen one."""
 
 
 class Goal(Protocol):
@@ -57,7 +59,7 @@ class BoxEntry:
     """The oldest request (query) that needs it; requests are numbered in the order in which they came."""
     importance: bool | None = None
     """Whether its tuples can be told apart by importance; None: none of its queries says what that is."""
-    tuple_bytes: float = 1.0
+    tuple_bytes: float = NOT_MEASURED
     """About how large a tuple of its queue is; measured only for policies that need ``"bytes"``."""
     stated_selectivity: float | None = None
     outlets: int = 0
@@ -204,10 +206,12 @@ class Catalog:
             self._refresh(place)
         self.changed.update(dict.fromkeys(range(len(self.boxes))))
 
-    def add(self, entry: BoxEntry) -> None:
-        """Add a box; those that feed it are there already."""
-        self.boxes.append(entry)
-        self.is_ready.append(False)
+    def add(self, entry: BoxEntry, place: int) -> None:
+        """Add a box under the next number, or under one that is vacant."""
+        if place == len(self.boxes):
+            self.is_ready.append(False)
+        self.boxes[place : place + 1] = [entry]
+        self._refresh(place)
 
     @property
     def ready(self) -> list[int]:

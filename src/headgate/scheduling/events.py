@@ -101,6 +101,26 @@ class Changed:
 
 
 @dataclass(slots=True)
+class Joined:
+    """Queries have joined, with these boxes.  Told only to policies that ``grows``; others begin anew."""
+
+    time: float
+    boxes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Left:
+    """A request has ended: its boxes are gone, and later ones may get their numbers.
+
+    Told only to policies that ``grows``.
+    """
+
+    time: float
+    boxes: tuple[int, ...]
+    request: int
+
+
+@dataclass(slots=True)
 class Arrived:
     """A source has brought tuples; the newest one arrived at ``newest``.
 
@@ -121,4 +141,4 @@ class Rescheduled:
     time: float
 
 
-Event = Spawned | Started | Finished | Idle | Moved | Timer | Changed | Arrived | Rescheduled
+Event = Spawned | Started | Finished | Idle | Moved | Timer | Changed | Joined | Left | Arrived | Rescheduled

@@ -125,6 +125,8 @@ class Policy:
     """Whether all workers sleep on one semaphore, raised for every task and lowered for every plan."""
     assigns = False
     """Whether it gives boxes to workers itself, so that none of its workers may be put to sleep."""
+    grows = False
+    """Whether it takes in boxes that join and leave (``Joined``, ``Left``); otherwise it begins anew."""
     problems: Sequence[str] = ()
     """What went wrong in the policy itself, for the report; each problem once."""
     settings: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from headgate.machine.topology import Topology, flat
 from headgate.scheduling.catalog import Catalog
-from headgate.scheduling.events import Changed, Event, Finished, Idle, Spawned, Started, Timer
+from headgate.scheduling.events import Changed, Event, Finished, Idle, Joined, Left, Spawned, Started, Timer
 from headgate.scheduling.interface import Call, Decision, Plan, Run, Wake
 from headgate.scheduling.parking import Parking
 from headgate.scheduling.pull import Chooser
@@ -80,6 +80,11 @@ class RequestQueue:
             insort(self._requests, task.request)
         put(task, self._tasks[task.request])
 
+    def forget(self, request: int) -> None:
+        """A request has ended."""
+        if self._tasks.pop(request, None) is not None:
+            self._requests.remove(request)
+
     def requests(self) -> Iterator[Tasks]:
         """The tasks of each request that has any, the oldest request's first."""
         return (self._tasks[request] for request in self._requests if self._tasks[request])
@@ -95,6 +100,7 @@ class TaskPolicy(Chooser):
 
     one_lane = True
     assigns = True
+    grows = True
     rules: Sequence[Rule]
     """How a task is found for a worker: the first rule that has one decides.  Set by ``begin``."""
 
@@ -145,6 +151,9 @@ class TaskPolicy(Chooser):
     def timer(self, event: Timer) -> Sequence[Decision]:
         return ()
 
+    def left(self, event: Left) -> None:
+        """A request has ended; it has no tasks any more."""
+
     # --- events --------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> Sequence[Decision]:
@@ -174,6 +183,12 @@ class TaskPolicy(Chooser):
                 self._check(up, None)
         elif isinstance(event, Timer):
             decisions = self.timer(event)
+        elif isinstance(event, Joined):
+            more = [None] * (len(boxes) - len(self.waiting))
+            self.waiting += more
+            self.inside += more
+        elif isinstance(event, Left):
+            self.left(event)
         woken = self.wake()
         return [*decisions, *woken] if woken else decisions
 

@@ -9,16 +9,36 @@ arrays, and ``Expression`` evaluates that on packets.  The modules named after f
 a clock or Spark; Spark is the oracle of the tests.
 """
 
-from headgate.sql import epochs, finding, logic, maths, patterns, precision, strings, subscripts, temporal
+from headgate.sql import (
+    arrays,
+    calendars,
+    characters,
+    conversions,
+    digits,
+    epochs,
+    finding,
+    hashes,
+    logic,
+    maps,
+    maths,
+    patterns,
+    precision,
+    strings,
+    subscripts,
+    temporal,
+    urls,
+    zones,
+)
 from headgate.sql.aggregates import Aggregate, compile_aggregate
 from headgate.sql.expression import Expression, compile_expression, compile_predicate
+from headgate.sql.lambdas import LAMBDAS
 from headgate.sql.projection import compile_ordering, compile_projection
 from headgate.sql.registry import FUNCTIONS
 
 
 def supported_functions() -> list[str]:
     """The names of all functions that a row expression may call."""
-    return sorted(FUNCTIONS)
+    return sorted({*FUNCTIONS, *LAMBDAS})
 
 
 __all__ = [
@@ -32,4 +52,23 @@ __all__ = [
     "supported_functions",
 ]
 
-_REGISTERED = (epochs, finding, logic, maths, patterns, precision, strings, subscripts, temporal)
+_REGISTERED = (
+    arrays,
+    calendars,
+    characters,
+    conversions,
+    digits,
+    epochs,
+    finding,
+    hashes,
+    logic,
+    maps,
+    maths,
+    patterns,
+    precision,
+    strings,
+    subscripts,
+    temporal,
+    urls,
+    zones,
+)

@@ -59,7 +59,7 @@ class Aggregate:
 def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     """Compiles one aggregate call, such as ``"sum(x * 2) FILTER (WHERE y > 0) AS s"``."""
     tree, alias = strip_alias(parse(text))
-    name = alias or _spell(tree)
+    name = alias or spell_call(tree)
     body, condition, ignore_nulls = _unwrapped(tree)
     if not isinstance(body, exp.Anonymous) or body.name.lower() not in AGGREGATES:
         raise _not_an_aggregate(body, text)
@@ -85,9 +85,10 @@ def _part(text: str, schema: pa.Schema, part: str) -> Expression:
     return found
 
 
-def _spell(tree: exp.Expr) -> str:
+def spell_call(tree: exp.Expr) -> str:
+    """An aggregate call as Spark names its column."""
     if isinstance(tree, exp.Filter):
-        return f"{_spell(tree.this)} FILTER (WHERE {spell(tree.expression.this)})"
+        return f"{spell_call(tree.this)} FILTER (WHERE {spell(tree.expression.this)})"
     if isinstance(tree, exp.Anonymous):
         # Spark names count(*) by what it becomes.
         inner = ", ".join("1" if isinstance(e, exp.Star) else _spell_operand(e) for e in tree.expressions)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import decimal as py
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +14,7 @@ import pyarrow.compute as pc
 from headgate.errors import ExpressionError, TypeMismatch
 from headgate.sql import decimals, parsing
 from headgate.sql import types as t
+from headgate.sql.lists import Lists, lists_of, map_array
 from headgate.sql.node import (
     FallibleKernel,
     Kernel,
@@ -22,13 +28,18 @@ from headgate.sql.node import (
 from headgate.sql.values import (
     Bad,
     Value,
+    as_array,
     both_valid,
     checked,
     computed,
     from_numbers,
+    is_valid,
     kernel,
     numbers,
     per_distinct,
+    rows,
+    some,
+    union,
 )
 
 _DAY = 86_400_000_000
@@ -51,12 +62,104 @@ def cast(node: Node, target: pa.DataType, text: str | None = None, *, safe: bool
     plain = _plain(source, target)
     if plain is not None:
         return strict(target, text, plain, node)
-    risky = _risky(source, target)
+    risky = _nested(source, target) if t.is_nested(source) else _risky(source, target)
     if risky is None:
         raise TypeMismatch(f"{t.spark_name(source)} cannot be cast to {t.spark_name(target)} in {text!r}.")
     reason = f"a value of {node.text} ({t.spark_name(source)}) cannot be cast to {t.spark_name(target)}"
     made = fallible(target, text, reason, risky, node)
     return forgiving(made) if safe else made
+
+
+def converter(source: pa.DataType, target: pa.DataType) -> FallibleKernel | None:
+    """The kernel of a cast between any two types; None if Spark has no such cast."""
+    if source == target:
+        return lambda v: (v, None)
+    if source == t.NULL:
+        return lambda v: (pa.nulls(len(v), target), None)
+    if t.is_nested(source):
+        return _nested(source, target)
+    plain = _plain(source, target)
+    if plain is not None:
+        return lambda v: (plain(v), None)
+    return _risky(source, target)
+
+
+def _nested(source: pa.DataType, target: pa.DataType) -> FallibleKernel | None:
+    """The cast of an array, map or struct, part by part."""
+    if target == t.STRING:
+        return _printed(source)
+    if t.is_struct(source) and t.is_struct(target) and source.num_fields == target.num_fields:
+        parts = [converter(a.type, b.type) for a, b in zip(source, target, strict=True)]
+        return None if None in parts else lambda v: _cast_struct(as_array(v, 1), parts, target)
+    if t.is_array(source) and t.is_array(target):
+        inner = converter(source.value_type, target.value_type)
+        return None if inner is None else lambda v: _cast_array(v, inner, target)
+    if t.is_map(source) and t.is_map(target):
+        sides = (converter(source.key_type, target.key_type), converter(source.item_type, target.item_type))
+        return None if None in sides else lambda v: _cast_map(v, sides, target)
+    return None
+
+
+def _cast_array(value: Value, inner: FallibleKernel, target: pa.DataType) -> tuple[Value, Bad]:
+    found = lists_of(value, rows(value))
+    flat, bad = inner(found.flat)
+    out = Lists(found.lengths, flat, found.valid).array(target.value_type)
+    return out, None if bad is None else some(found.some(bad))
+
+
+def _cast_map(value: Value, sides: Sequence[Any], target: pa.DataType) -> tuple[Value, Bad]:
+    found = lists_of(value, rows(value))
+    (keys, bad), (items, own) = (side(half) for side, half in zip(sides, found.flat.flatten(), strict=True))
+    out, twice = map_array(found, keys, items, target)
+    wrong = union(bad, own)
+    return out, union(twice, None if wrong is None else some(found.some(wrong)))
+
+
+def _cast_struct(array: pa.Array, parts: Sequence[Any], target: pa.DataType) -> tuple[Value, Bad]:
+    made, bad = [], None
+    for part, column in zip(parts, array.flatten(), strict=True):
+        value, own = part(column)
+        made.append(value)
+        bad = union(bad, own)
+    mask = None if not array.null_count else array.is_null()
+    out = pa.StructArray.from_arrays(made, fields=list(target), mask=mask)
+    return out, None if bad is None else some(bad & is_valid(array, len(array)))
+
+
+def _printed(source: pa.DataType) -> FallibleKernel | None:
+    """Arrays as ``[1, 2]``, structs as ``{1, a}``, maps as ``{a -> 1}``; a null part is the word."""
+    if t.is_struct(source):
+        texts = [converter(f.type, t.STRING) for f in source]
+        return None if None in texts else lambda v: (_print_struct(as_array(v, 1), texts), None)
+    entry = pa.struct([("k", source.key_type), ("v", source.item_type)]) if t.is_map(source) else None
+    inner = converter(source.value_type, t.STRING) if entry is None else None
+    sides: list[Any] = [] if entry is None else [converter(f.type, t.STRING) for f in entry]
+    if (entry is None and inner is None) or None in sides:
+        return None
+
+    def run(value: Value) -> tuple[Value, Bad]:
+        found = lists_of(value, rows(value))
+        if entry is None:
+            assert inner is not None
+            flat = pc.fill_null(inner(found.flat)[0], "null")
+        else:
+            key, item = (
+                pc.fill_null(s(h)[0], "null") for s, h in zip(sides, found.flat.flatten(), strict=True)
+            )
+            flat = pc.binary_join_element_wise(key, item, " -> ")
+        joined = pc.binary_join(Lists(found.lengths, flat, found.valid).array(t.STRING), ", ")
+        opening, closing = "[]" if entry is None else "{}"
+        return pc.binary_join_element_wise(opening, joined, closing, ""), None
+
+    return run
+
+
+def _print_struct(array: pa.Array, texts: Sequence[Any]) -> pa.Array:
+    columns = [
+        pc.fill_null(text(column)[0], "null") for text, column in zip(texts, array.flatten(), strict=True)
+    ]
+    joined = pc.binary_join_element_wise("{", pc.binary_join_element_wise(*columns, ", "), "}", "")
+    return pc.if_else(array.is_valid(), joined, pa.scalar(None, t.STRING))
 
 
 def implicit(node: Node, target: pa.DataType, what: str, text: str) -> Node:
@@ -78,7 +181,7 @@ def implicit(node: Node, target: pa.DataType, what: str, text: str) -> Node:
             and target in (t.DATE, t.TIMESTAMP, t.TIMESTAMP_NTZ)
         )
     )
-    if not allowed:
+    if not (allowed or (t.is_nested(target) and t.common_type(source, target) == target)):
         raise TypeMismatch(
             f"{what} takes {t.spark_name(target)}, not {t.spark_name(source)} ({node.text}), in {text!r}."
         )
@@ -154,11 +257,39 @@ def _to_string(source: pa.DataType) -> Kernel | None:
             return _caster(t.STRING)
         return lambda v: per_distinct(v, lambda ds: [None if d is None else f"{d:f}" for d in ds], t.STRING)
     if t.is_fractional(source):
-        raise ExpressionError(
-            f"A {t.spark_name(source)} as STRING is not supported: its digits depend on the Java version. "
-            "Cast it to a DECIMAL first."
-        )
+        return lambda v: per_distinct(v, lambda xs: [java_number(x, source) for x in xs], t.STRING)
+    if source == t.BINARY:
+        return _decoded
     return None
+
+
+def _decoded(value: Value) -> Value:
+    """Bytes as text.  What is not UTF-8 becomes U+FFFD, as where Spark hands a string to Java."""
+    array = as_array(value, 1)
+    try:
+        return array.cast(t.STRING)
+    except pa.ArrowInvalid:
+        return per_distinct(
+            array, lambda xs: [None if x is None else x.decode(errors="replace") for x in xs], t.STRING
+        )
+
+
+def java_number(value: float | None, type_: pa.DataType) -> str | None:
+    """A floating-point number with the digits that Java 19 and later write: as few as tell it apart."""
+    if value is None or not math.isfinite(value):
+        return None if value is None else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    shortest = repr(value) if type_ == t.DOUBLE else str(np.float32(value))
+    sign, digits, exponent = py.Decimal(shortest).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    point = len(digits) + int(exponent)  # the number is 0.text times ten to this
+    if not float(shortest):
+        plain = "0.0"
+    elif -3 < point <= 7:
+        whole = text.ljust(max(point, 0), "0")[: max(point, 0)] or "0"
+        plain = f"{whole}.{'0' * -min(point, 0)}{text[max(point, 0) :] or '0'}"
+    else:
+        plain = f"{text[0]}.{text[1:] or '0'}E{point - 1}"
+    return "-" * sign + plain
 
 
 def _timestamp_to_string(value: Value) -> Value:
@@ -184,10 +315,6 @@ def _risky(source: pa.DataType, target: pa.DataType) -> FallibleKernel | None:
         return _to_decimal(source, target)
     if target == t.TIMESTAMP and t.is_numeric(source):
         return _to_timestamp(source)
-    if source == t.BINARY and target == t.STRING:
-        raise ExpressionError(
-            "BINARY as STRING is not supported: Spark does not check that the bytes are valid UTF-8."
-        )
     return None
 
 

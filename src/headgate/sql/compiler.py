@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, nearest
-from headgate.sql import arithmetic, comparison, intervals, logic, patterns, subscripts
+from headgate.sql import arithmetic, comparison, intervals, lambdas, logic, patterns, subscripts
 from headgate.sql import types as t
 from headgate.sql.casts import cast
 from headgate.sql.literals import literal, suffixed
 from headgate.sql.names import places
 from headgate.sql.node import Node, constant, null_of
 from headgate.sql.parse import SUFFIX
-from headgate.sql.registry import AGGREGATES, Call, build_call, unsupported
+from headgate.sql.registry import AGGREGATES, FUNCTIONS, Call, build_call, unsupported
 from headgate.sql.spelling import ARITHMETIC, BITS, COMPARISON, SHIFTS, spell
 from headgate.sql.strings import trimmed
 from headgate.sql.values import kernel
@@ -48,11 +48,15 @@ _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
 
 
 class Compiler:
-    """Compiles the trees of one text against one schema."""
+    """Compiles the trees of one text against one schema.
 
-    def __init__(self, text: str, schema: pa.Schema) -> None:
+    ``variables`` are the names, in lower case, of a lambda's variables and the columns that hold them.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema, variables: Mapping[str, int] | None = None) -> None:
         self.text = text
         self.schema = schema
+        self.variables = dict(variables or {})
         self._handlers: dict[type[exp.Expr], Callable[[Any], Node]] = {
             exp.Paren: lambda e: self.compile(e.this),
             exp.Column: self._column,
@@ -93,6 +97,8 @@ class Compiler:
             ),
             exp.Bracket: self._bracket,
             exp.Dot: lambda e: subscripts.field(self.compile(e.this), e.expression.name, spell(e)),
+            exp.Identifier: lambda e: self._input(self._resolve(e.name, e.name)),
+            exp.Transform: lambda e: self._call("transform", [e.this, e.expression], e),
             exp.Anonymous: lambda e: self._call(e.name.lower(), e.expressions, e),
         }
 
@@ -128,6 +134,11 @@ class Compiler:
         if isinstance(tree, exp.Interval):
             return ExpressionError(
                 f"An interval is possible only in '+' or '-' with a date or timestamp: {self.text!r}."
+            )
+        if isinstance(tree, exp.Lambda):
+            return ExpressionError(
+                f"A function such as {spell(tree)} is possible only in transform(), filter(), exists() and "
+                f"the like, not in {self.text!r}."
             )
         if isinstance(tree, exp.Window):
             return ExpressionError(
@@ -176,6 +187,8 @@ class Compiler:
         return node
 
     def _resolve(self, name: str, text: str) -> int:
+        if name.lower() in self.variables:
+            return self.variables[name.lower()]
         found = places(self.schema).get(name.lower(), ())
         if len(found) == 1:
             return found[0]
@@ -310,9 +323,27 @@ class Compiler:
         ):
             # The first operand is a bare word, not a column.
             trees = [exp.Literal.string(trees[0].name.upper()), *trees[1:]]
-            name = {"date_diff": "timestampdiff", "datediff": "timestampdiff"}.get(name, name)
-        args = tuple(self.compile(e) for e in trees)
+            name = "timestampdiff" if name in ("date_diff", "datediff", "timestampdiff") else "timestampadd"
+        if name in lambdas.LAMBDAS and (
+            name not in FUNCTIONS or any(isinstance(e, exp.Lambda) for e in trees)
+        ):
+            return lambdas.build(lambdas.LambdaCall(name, spell(tree), trees, self.compile, self._body))
+        named = name == "struct"
+        args = tuple(self.compile(e.this if named and isinstance(e, exp.Alias) else e) for e in trees)
         return build_call(Call(name, spell(tree), args, tuple(trees)))
+
+    def _body(self, tree: exp.Lambda, types: list[pa.DataType]) -> lambdas.Lambda:
+        names = [e.name.lower() for e in tree.expressions]
+        if len(set(names)) < len(names):
+            raise ExpressionError(f"A function has a variable twice in {self.text!r}.")
+        # No column of a user starts with a NUL.
+        first = len(self.schema)
+        fields = [pa.field(f"\0{first + i}", kind) for i, kind in enumerate(types)]
+        schema = pa.schema([*self.schema, *fields])
+        inner = Compiler(
+            self.text, schema, self.variables | {name: first + i for i, name in enumerate(names)}
+        )
+        return lambdas.Lambda(inner.compile(tree.this), schema, len(types))
 
 
 def check_boolean(node: Node, text: str) -> Node:

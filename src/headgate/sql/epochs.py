@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.errors import ExpressionError
 from headgate.sql import types as t
 from headgate.sql.node import FallibleKernel, Node, fallible, strict
 from headgate.sql.registry import Call, function
@@ -17,18 +16,6 @@ for _name, _step in (("unix_seconds", 1_000_000), ("unix_millis", 1_000), ("unix
         return strict(t.BIGINT, call.text, run, call.cast(0, t.TIMESTAMP))
 
     function(_name, args=1)(_build_unix)
-
-
-@function("unix_timestamp", "to_unix_timestamp", args=1)
-def _unix_timestamp(call: Call) -> Node:
-    if call.args[0].type == t.STRING:
-        raise ExpressionError(
-            f"{call.name}() of a string is not supported in {call.text!r}; use "
-            f"unix_seconds(CAST(... AS TIMESTAMP))."
-        )
-    # Unlike unix_seconds, this one truncates towards 1970.
-    run = computed(t.BIGINT, lambda micros: (micros - np.fmod(micros, 1_000_000)) // 1_000_000)
-    return strict(t.BIGINT, call.text, run, call.cast(0, t.TIMESTAMP))
 
 
 @function("unix_date", args=1)

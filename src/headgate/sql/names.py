@@ -28,3 +28,8 @@ def places(schema: pa.Schema) -> Mapping[str, Sequence[int]]:
 
 _SCHEMAS = 16
 _PLACES: OrderedDict[int, tuple[pa.Schema, Mapping[str, Sequence[int]]]] = OrderedDict()
+
+
+def quoted(name: str) -> str:
+    """A column's name as an expression says it, whatever characters are in it."""
+    return f"`{name.replace('`', '``')}`"

@@ -71,13 +71,14 @@ def fallible(
     kernel: FallibleKernel,
     *children: Node,
     order: tuple[int, ...] | None = None,
+    nullable: bool = False,
 ) -> Node:
     """A node that is null where an operand is null, and that may mark rows bad for ``reason``.
 
     ``order`` is the order in which Spark evaluates the operands, if not from left to right: an operand
-    after a null one is not evaluated.
+    after a null one is not evaluated.  ``nullable`` says that the last operand may be null.
     """
-    return _build(type_, text, kernel, None, children, reason, order)
+    return _build(type_, text, kernel, None, children, reason, order, nullable)
 
 
 def forgiving(node: Node) -> Node:
@@ -104,9 +105,11 @@ def _build(
     children: tuple[Node, ...],
     reason: str,
     order: tuple[int, ...] | None,
+    nullable: bool = False,
 ) -> Node:
     columns = frozenset[str]().union(*(c.columns for c in children))
-    if any(c.constant is not None and not c.constant.is_valid for c in children):
+    needed = children[:-1] if nullable else children
+    if any(c.constant is not None and not c.constant.is_valid for c in needed):
         return replace(null_of(type_, text), children=children, literal=False)
     node = Node(
         type_, _runner(kernel, plain, children, order), text, children, reason=reason, columns=columns
@@ -213,6 +216,11 @@ def reached(values: tuple[Value, ...], bads: tuple[Bad, ...], order: tuple[int, 
 
 def evaluated_all(type_: pa.DataType, text: str, kernel: Kernel, *children: Node) -> Node:
     """A node that looks at all its operands, null or not, and never fails itself."""
+    return examined(type_, text, "", lambda *values: (kernel(*values), None), *children)
+
+
+def examined(type_: pa.DataType, text: str, reason: str, kernel: FallibleKernel, *children: Node) -> Node:
+    """A node that looks at all its operands, null or not, and that may mark rows bad for ``reason``."""
     columns = frozenset[str]().union(*(c.columns for c in children))
     operands = [c.run for c in children]
 
@@ -222,9 +230,11 @@ def evaluated_all(type_: pa.DataType, text: str, kernel: Kernel, *children: Node
         for operand in operands:
             value, own = operand(batch)
             values.append(value)
-            if own is not None:
-                bad = union(bad, own)
-        return kernel(*values), bad
+            bad = union(bad, own)
+        if children and not any(isinstance(value, pa.Array) for value in values):
+            # Constants that could not be folded.
+            values = [as_array(value, batch.num_rows) for value in values]
+        out, own = kernel(*values)
+        return out, union(bad, own)
 
-    node = Node(type_, run, text, children, columns=columns)
-    return folded(node, lambda *values: (kernel(*values), None))
+    return folded(Node(type_, run, text, children, reason=reason, columns=columns), kernel)

@@ -8,6 +8,7 @@ Spark, the text is refused and parentheses are asked for.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -17,12 +18,14 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.errors import ExpressionError
+from headgate.sql.guard import shown
 
 
 class PlainParser(SparkParser):
     """Spark's grammar with every function call left as the user named it."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: SparkParser.FUNCTION_PARSERS[name]
         for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION")
@@ -54,9 +57,43 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expr:
         raise ExpressionError(f"An expression is a string of Spark SQL, not {type(text).__name__}: {text!r}.")
     if not text.strip():
         raise ExpressionError("The expression is empty.")
+    tree = _parsed(text, _parse_ordering if ordering else _parse_tokens)
+    for node in tree.walk():
+        _check_binding(node, text)
+    return tree
+
+
+def parse_query(text: str) -> exp.Query:
+    """Parses one SELECT, with UNIONs and CTEs, or raises ExpressionError."""
+    if not isinstance(text, str) or not text.strip():
+        raise ExpressionError(f"A query is a text such as 'SELECT * FROM clicks', not {text!r}.")
+    tree = _parsed(text, _parse_query_tokens)
+    for node in tree.walk():
+        _check_binding(node, text)
+    if not isinstance(tree, exp.Query):
+        raise ExpressionError(
+            f"A query begins with SELECT or WITH, but {shown(text)} does not; a condition or a single column "
+            "belongs into a method of a stream, such as filter() or select()."
+        )
+    return tree
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text, with literals as Spark reads them."""
     try:
-        tokens = _as_spark_reads(_DIALECT.tokenize(text), text)
-        tree = _parse_ordering(tokens, text) if ordering else _parse_tokens(tokens, text)
+        return _as_spark_reads(_DIALECT.tokenize(text), text)
+    except TokenError as error:
+        raise _cannot_parse(text, str(error), None) from None
+
+
+def write(tree: exp.Expr) -> str:
+    """A tree as text that parses to the same tree."""
+    return str(tree.sql(dialect=_DIALECT, normalize_functions=False))
+
+
+def _parsed(text: str, read: Callable[[list[Token], str], exp.Expr]) -> exp.Expr:
+    try:
+        return read(_as_spark_reads(_DIALECT.tokenize(text), text), text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         column = first.get("col")
@@ -67,9 +104,20 @@ def parse(text: str, *, ordering: bool = False) -> exp.Expr:
         raise _cannot_parse(text, problem, start) from None
     except TokenError as error:
         raise _cannot_parse(text, str(error), None) from None
-    for node in tree.walk():
-        _check_binding(node, text)
-    return tree
+
+
+def _parse_query_tokens(tokens: list[Token], text: str) -> exp.Expr:
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    for place, token in enumerate(tokens):
+        following = [t.token_type for t in tokens[place + 1 : place + 4]]
+        if token.token_type == TokenType.WINDOW and following[1:] != [TokenType.ALIAS, TokenType.L_PAREN]:
+            # The function window(), or a column of that name, and not the clause WINDOW w AS (...).
+            tokens[place] = _like(token, TokenType.VAR, token.text)
+    trees = _DIALECT.parser().parse(tokens, text)
+    if len(trees) != 1 or trees[0] is None:
+        raise _cannot_parse(text, "One SELECT at a time", None)
+    return trees[0]
 
 
 def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:

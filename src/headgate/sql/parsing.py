@@ -168,7 +168,7 @@ def _timestamps(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
     fraction = pc.utf8_rpad(pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, 6), 6, "0")
     micros: Numbers = fraction.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     total = days * _DAY + hour * 3_600_000_000 + minute * 60_000_000 + second * 1_000_000 + micros
-    offset, zone_ok = _offsets(pc.struct_field(parts, "zone"))
+    offset, zone_ok = offsets_of(pc.struct_field(parts, "zone"))
     good &= zone_ok
     if target == t.TIMESTAMP:
         total = total - offset
@@ -177,7 +177,7 @@ def _timestamps(value: Value, target: pa.DataType) -> tuple[Value, Bad]:
     return from_numbers(np.where(good, total, 0), target, good), some(given & ~good)
 
 
-def _offsets(zone: pa.Array) -> tuple[Numbers, Mask]:
+def offsets_of(zone: pa.Array) -> tuple[Numbers, Mask]:
     """Zone texts as microseconds east of Greenwich."""
     parts = pc.extract_regex(
         zone, r"(?P<sign>[+-])(?P<hour>\d{1,2}):?(?P<minute>\d{0,2}):?(?P<second>\d{0,2})$"

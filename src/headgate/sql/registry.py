@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
 
 from headgate.errors import ExpressionError, TypeMismatch, UnsupportedFunction, nearest
 from headgate.sql.casts import implicit
-from headgate.sql.node import Node
+from headgate.sql.node import Node, fallible
 from headgate.sql.types import DOUBLE, NULL, STRING, common_of, is_numeric, spark_name
+from headgate.sql.values import per_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,15 @@ Build: TypeAlias = Callable[[Call], Node]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A supported function: its builder and how many operands it may have."""
+    """A supported function: its builder and how many operands it may have.
+
+    ``per_row`` says that Python sees its values one by one, because no kernel computes it.
+    """
 
     build: Build
     least: int
     most: int | None
+    per_row: bool = False
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -106,7 +111,6 @@ _DEPENDS_ON_NOW = frozenset(
         "curdate",
         "current_time",
         "localtimestamp",
-        "current_timezone",
         "unix_timestamp",
     ]
 )
@@ -126,14 +130,37 @@ _DEPENDS_ON_CHANCE = frozenset(
 )
 
 
-def function(*names: str, args: int | tuple[int, int | None]) -> Callable[[Build], Build]:
+def function(
+    *names: str, args: int | tuple[int, int | None], per_row: bool = False
+) -> Callable[[Build], Build]:
     """Registers a builder under its names; ``args`` is a count, or the least and most (None: any)."""
     least, most = (args, args) if isinstance(args, int) else args
 
     def register(build: Build) -> Build:
         for name in names:
-            FUNCTIONS[name] = Function(build, least, most)
+            FUNCTIONS[name] = Function(build, least, most, per_row)
         return build
+
+    return register
+
+
+def valued(
+    *names: str, takes: tuple[pa.DataType, ...], gives: pa.DataType, optional: int = 0
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a Python function of single values, which is called per distinct value or per row.
+
+    The last ``optional`` operands may be left out.  ``ValueError`` makes the row bad.
+    """
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        kernel = per_value(fn, gives)
+
+        def build(call: Call) -> Node:
+            nodes = [call.cast(i, takes[i]) for i in range(len(call.args))]
+            return fallible(gives, call.text, f"{call.text} has no value", kernel, *nodes)
+
+        function(*names, args=(len(takes) - optional, len(takes)), per_row=True)(build)
+        return fn
 
     return register
 

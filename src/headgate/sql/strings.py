@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from headgate.sql import types as t
 from headgate.sql import utf8
+from headgate.sql.arrays import concatenated, reversed_lists
 from headgate.sql.node import Kernel, Node, constant, evaluated_all, null_of, strict
 from headgate.sql.registry import Call, function
 from headgate.sql.values import Numbers, Value, as_array, both_valid, kernel, numbers, per_distinct, rows
@@ -99,8 +100,10 @@ def _octet_length(call: Call) -> Node:
 def _concat(call: Call) -> Node:
     if not call.args:
         return constant(_EMPTY, call.text)
-    if any(t.is_array(n.type) or n.type == t.BINARY for n in call.args):
-        raise call.mismatch("strings (binary and arrays are not supported)")
+    if any(t.is_array(n.type) for n in call.args):
+        return concatenated(call)
+    if all(n.type == t.BINARY for n in call.args):
+        return strict(t.BINARY, call.text, lambda *values: _JOIN(*values, pa.scalar(b"")), *call.args)
     nodes = [call.cast(i, t.STRING) for i in range(len(call.args))]
     return strict(t.STRING, call.text, lambda *values: _JOIN(*values, _EMPTY), *nodes)
 
@@ -224,7 +227,7 @@ def _repeat(call: Call) -> Node:
 @function("reverse", args=1)
 def _reverse(call: Call) -> Node:
     if t.is_array(call.args[0].type):
-        raise call.mismatch("a STRING")
+        return strict(call.args[0].type, call.text, reversed_lists, call.args[0])
     return strict(t.STRING, call.text, kernel("utf8_reverse"), call.cast(0, t.STRING))
 
 

@@ -6,17 +6,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import ExpressionError, TypeMismatch, UnknownColumn, nearest
+from headgate.errors import TypeMismatch, UnknownColumn, nearest
 from headgate.sql import types as t
 from headgate.sql.casts import implicit
 from headgate.sql.comparison import comparison_kernel
+from headgate.sql.lists import lists_of, sizes
+from headgate.sql.maps import entry
 from headgate.sql.node import FallibleKernel, Node, fallible, null_of, strict
 from headgate.sql.registry import Call, function
-from headgate.sql.values import Bad, Value, as_array, both_valid, is_true, kernel, numbers, rows, some
+from headgate.sql.values import (
+    Bad,
+    Value,
+    as_array,
+    both_valid,
+    from_numbers,
+    is_true,
+    is_valid,
+    kernel,
+    numbers,
+    rows,
+    some,
+)
 
 
 def field(node: Node, name: str, text: str) -> Node:
-    """``struct.name``."""
+    """``struct.name``; of an array of structs, the array of that field."""
+    if t.is_array(node.type) and t.is_struct(node.type.value_type):
+        return _field_of_each(node, name, text)
     if not pa.types.is_struct(node.type):
         raise TypeMismatch(
             f"{node.text!r} is {node.type_name}, not a struct, so it has no field {name!r}, in {text!r}."
@@ -37,6 +53,19 @@ def field(node: Node, name: str, text: str) -> Node:
     return strict(type_, text, kernel("struct_field", pc.StructFieldOptions(found)), node)
 
 
+def _field_of_each(node: Node, name: str, text: str) -> Node:
+    inner = node.type.value_type
+    one = field(null_of(inner, node.text), name, text)
+    place = [f.name.lower() for f in inner].index(name.lower())
+
+    def run(value: Value) -> Value:
+        found = lists_of(value, rows(value))
+        found.flat = pc.struct_field(found.flat, place)
+        return found.array(one.type)
+
+    return strict(pa.list_(one.type), text, run, node)
+
+
 def _element_type(node: Node, what: str, text: str) -> pa.DataType:
     if not t.is_array(node.type):
         raise TypeMismatch(f"{what} takes an ARRAY, not {node.type_name} ({node.text}), in {text!r}.")
@@ -45,6 +74,8 @@ def _element_type(node: Node, what: str, text: str) -> pa.DataType:
 
 def subscript(node: Node, index: Node, text: str) -> Node:
     """``array[i]``, counted from 0; outside the array is a bad row."""
+    if t.is_map(node.type):
+        return entry(node, index, text)
     type_ = _element_type(node, "[ ]", text)
     if not t.is_integral(index.type):
         raise TypeMismatch(f"An array index must be a whole number, not {index.type_name}, in {text!r}.")
@@ -52,8 +83,8 @@ def subscript(node: Node, index: Node, text: str) -> Node:
     return fallible(type_, text, f"the index of {text} is outside the array", _elements(0), node, index)
 
 
-def _elements(base: int) -> FallibleKernel:
-    """The kernel of an element by its place, counted from ``base``."""
+def _elements(base: int, *, outside_is_null: bool = False) -> FallibleKernel:
+    """The kernel of an element by its place, counted from ``base``; place 0 is bad if that is 1."""
 
     def run(array: Value, index: Value) -> tuple[Value, Bad]:
         n = rows(array, index)
@@ -67,7 +98,8 @@ def _elements(base: int) -> FallibleKernel:
         else:
             place = position
             outside = (place < 0) | (place >= sizes)
-        bad = some(outside if valid is None else outside & valid)
+        wrong = position == 0 if outside_is_null else outside
+        bad = some(wrong if valid is None else wrong & valid)
         usable = ~outside if valid is None else ~outside & valid
         starts = lists.offsets.to_numpy()[:-1].astype(np.int64)
         return lists.values.take(pa.array(np.where(usable, starts + place, 0), mask=~usable)), bad
@@ -75,20 +107,30 @@ def _elements(base: int) -> FallibleKernel:
     return run
 
 
-@function("element_at", args=2)
+@function("element_at", "try_element_at", args=2)
 def _element_at(call: Call) -> Node:
+    if t.is_map(call.args[0].type):
+        return entry(call.args[0], call.args[1], call.text)
     type_ = _element_type(call.args[0], "element_at()", call.text)
     index = call.args[1]
     if not t.is_integral(index.type):
         raise call.mismatch("an ARRAY and a whole number")
     reason = f"the index of {call.text} is 0 or outside the array"
-    return fallible(type_, call.text, reason, _elements(1), call.args[0], call.cast(1, t.INT))
+    kernel_ = _elements(1, outside_is_null=call.name == "try_element_at")
+    return fallible(type_, call.text, reason, kernel_, call.args[0], call.cast(1, t.INT))
 
 
 @function("size", "cardinality", "array_size", args=1)
 def _size(call: Call) -> Node:
-    _element_type(call.args[0], f"{call.name}()", call.text)
-    return strict(t.INT, call.text, kernel("list_value_length"), call.args[0])
+    if not (t.is_map(call.args[0].type) and call.name != "array_size"):
+        _element_type(call.args[0], f"{call.name}()", call.text)
+
+    def run(value: Value) -> Value:
+        array = as_array(value, 1)
+        valid = is_valid(array, len(array))
+        return from_numbers(sizes(array, valid), t.INT, valid)
+
+    return strict(t.INT, call.text, run, call.args[0])
 
 
 @function("array_contains", args=2)
@@ -118,10 +160,3 @@ def _array_contains(call: Call) -> Node:
         return pa.array(found, mask=unknown if unknown.any() else None)
 
     return strict(t.BOOLEAN, call.text, run, call.args[0], wanted)
-
-
-@function("array", args=(1, None))
-def _array(call: Call) -> Node:
-    raise ExpressionError(
-        f"array() is supported only as the percentages of approx_percentile(), not in {call.text!r}."
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import decimal as py
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +13,7 @@ from headgate.errors import ExpressionError
 from headgate.sql import intervals
 from headgate.sql import types as t
 from headgate.sql.casts import cast
-from headgate.sql.node import Node, fallible, null_of, strict
+from headgate.sql.node import Node, fallible, strict
 from headgate.sql.parsing import days_from_civil
 from headgate.sql.registry import Call, function
 from headgate.sql.values import Bad, Numbers, Value, as_array, checked, computed, kernel, numbers, rows
@@ -79,8 +79,21 @@ _EXTRACT = {
     "dayofweek": "dayofweek", "dow": "dayofweek",
     "doy": "dayofyear",
     "hour": "hour", "h": "hour", "hours": "hour", "hr": "hour", "hrs": "hour",
+    "yearofweek": "yearofweek", "dayofweek_iso": "dayofweek_iso", "dow_iso": "dayofweek_iso",
+    "second": "second", "s": "second", "sec": "second", "seconds": "second", "secs": "second",
     "minute": "minute", "m": "minute", "min": "minute", "mins": "minute", "minutes": "minute",
 }  # fmt: skip
+
+
+_DATE_PARTS["yearofweek"] = pc.iso_year
+_DATE_PARTS["dayofweek_iso"] = lambda a: pc.day_of_week(a, count_from_zero=False, week_start=1)
+
+
+def _exact_seconds(value: Value) -> Value:
+    micros = computed(t.BIGINT, lambda data: np.mod(data, 60_000_000))(value)
+    return pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(py.Decimal("0.000001"))).cast(
+        t.decimal(8, 6)
+    )
 
 
 @function("extract", "date_part", "datepart", args=2)
@@ -92,6 +105,8 @@ def _extract(call: Call) -> Node:
             f"The field {field!r} is not supported in {call.text!r}. Use one of "
             f"{', '.join(sorted(set(_EXTRACT.values())))}."
         )
+    if part == "second":
+        return strict(t.decimal(8, 6), call.text, _exact_seconds, _time_operand(call, 1))
     if part in _TIME_PARTS:
         return _time_part(_TIME_PARTS[part])(call)
     return _date_part(_DATE_PARTS[part])(call)
@@ -158,12 +173,8 @@ def _trunc(call: Call) -> Node:
     return strict(t.DATE, call.text, run, call.cast(0, t.DATE))
 
 
-@function("date_add", "dateadd", "date_sub", args=(2, 3))
+@function("date_add", "dateadd", "date_sub", args=2)
 def _date_add(call: Call) -> Node:
-    if len(call.args) == 3:
-        raise ExpressionError(
-            f"{call.name}(unit, n, time) is not supported in {call.text!r}; add an INTERVAL instead."
-        )
     if call.args[1].type not in (t.TINYINT, t.SMALLINT, t.INT, t.STRING, t.NULL):
         raise call.mismatch("a date and an INT number of days", 1)
     sign = -1 if call.name == "date_sub" else 1
@@ -212,62 +223,5 @@ def _datediff(call: Call) -> Node:
     return strict(t.INT, call.text, computed(t.INT, np.subtract), call.cast(0, t.DATE), call.cast(1, t.DATE))
 
 
-_DIFFERENCES = {"WEEK": 7 * _DAY} | {unit.upper(): step for unit, step in _FIXED.items()}
-
-
-@function("timestampdiff", args=3)
-def _timestampdiff(call: Call) -> Node:
-    unit = str(call.constant(0, t.STRING, "unit").as_py())
-    step = _DIFFERENCES.get(unit)
-    if step is None:
-        raise ExpressionError(
-            f"The unit {unit} is not supported in {call.text!r}. Use one of {', '.join(_DIFFERENCES)}."
-        )
-
-    def steps(start: Numbers, end: Numbers) -> Numbers:
-        between = end - start
-        whole: Numbers = (between - np.fmod(between, step)) // step
-        return whole
-
-    run = computed(t.BIGINT, steps)
-    return strict(t.BIGINT, call.text, run, call.cast(1, t.TIMESTAMP), call.cast(2, t.TIMESTAMP))
-
-
-function("to_date", "date", args=1)(lambda call: cast(call.args[0], t.DATE, call.text))
-function("to_timestamp", "timestamp", args=1)(lambda call: cast(call.args[0], t.TIMESTAMP, call.text))
-
-
-_FORMATS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "DDD": "%j"}
-
-
-@function("date_format", args=2)
-def _date_format(call: Call) -> Node:
-    pattern = call.constant(1, t.STRING, "pattern").as_py()
-    if pattern is None:
-        return null_of(t.STRING, call.text)
-    pieces = re.findall(r"([A-Za-z])(\1*)|([^A-Za-z'\[\]{}#%]+)|(.)", pattern)
-    seconds, written = False, []
-    for letter, rest, plain, other in pieces:
-        field = letter + rest
-        if plain:
-            written.append(plain)
-        elif field == "ss":
-            seconds = True
-            written.append("%S")
-        elif field in _FORMATS and not other:
-            written.append(_FORMATS[field])
-        else:
-            raise ExpressionError(
-                f"{(field or other)!r} in the pattern {pattern!r} is not supported in "
-                f"{call.text!r}. Use yyyy, MM, dd, HH, mm, ss."
-            )
-    style = "".join(written)
-    whole = kernel("floor_temporal", pc.RoundTemporalOptions(unit="second"))
-    narrow = kernel("cast", pc.CastOptions.unsafe(pa.timestamp("s")))
-
-    def run(value: Value) -> Value:
-        naive = _naive(value)
-        # Arrow prints as many decimals of %S as the unit has.
-        return pc.strftime(narrow(whole(naive)) if seconds else naive, format=style)
-
-    return strict(t.STRING, call.text, run, _time_operand(call, 0))
+function("date", args=1)(lambda call: cast(call.args[0], t.DATE, call.text))
+function("timestamp", args=1)(lambda call: cast(call.args[0], t.TIMESTAMP, call.text))

@@ -66,6 +66,18 @@ def is_array(t: pa.DataType) -> bool:
     return bool(pa.types.is_list(t))
 
 
+def is_map(t: pa.DataType) -> bool:
+    return bool(pa.types.is_map(t))
+
+
+def is_struct(t: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(t))
+
+
+def is_nested(t: pa.DataType) -> bool:
+    return is_array(t) or is_map(t) or is_struct(t)
+
+
 def is_integral(t: pa.DataType) -> bool:
     return t in INTEGRAL
 
@@ -102,25 +114,99 @@ def spark_name(t: pa.DataType) -> str:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """A Spark type name (``"DECIMAL(10,2)"``) as an Arrow type."""
-    name = text.strip().upper()
-    if name in _BY_NAME:
+    """A Spark type name (``"DECIMAL(10,2)"``, ``"ARRAY<STRUCT<a: INT>>"``) as an Arrow type."""
+    reader = _TypeReader(text)
+    found = reader.type()
+    reader.finish()
+    return found
+
+
+def parse_fields(text: str) -> pa.DataType:
+    """A schema as ``from_json`` takes it: ``"a INT, b STRING"`` as a struct, or the name of a type."""
+    reader = _TypeReader(text)
+    if reader.tokens[1:2] and reader.tokens[1] not in "<(,":
+        found = pa.struct(reader.fields(None))
+    else:
+        found = reader.type()
+    reader.finish()
+    return found
+
+
+class _TypeReader:
+    """Reads one type from its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = re.findall(r"`(?:[^`]|``)*`|[^\s<>(),:`]+|[<>(),:]", text)
+        self.at = 0
+
+    def refuse(self) -> ExpressionError:
+        return ExpressionError(
+            f"The type {self.text!r} is not supported. Supported: {', '.join(sorted(_BY_NAME))}, "
+            f"DECIMAL(p,s), ARRAY<...>, MAP<..., ...>, STRUCT<name: ..., ...>."
+        )
+
+    def take(self, *expected: str) -> str:
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if not token or (expected and token not in expected):
+            raise self.refuse()
+        self.at += 1
+        return token
+
+    def finish(self) -> None:
+        if self.at != len(self.tokens):
+            raise self.refuse()
+
+    def type(self) -> pa.DataType:
+        name = self.take().upper()
+        if name in ("DEC", "DECIMAL", "NUMERIC") and self.tokens[self.at : self.at + 1] == ["("]:
+            return self._decimal()
+        if name in ("ARRAY", "MAP", "STRUCT"):
+            self.take("<")
+            if name == "STRUCT":
+                return pa.struct(self.fields(">"))
+            inner = self.type()
+            if name == "MAP":
+                self.take(",")
+                inner = pa.map_(inner, self.type())
+            self.take(">")
+            return inner if name == "MAP" else pa.list_(inner)
+        if name not in _BY_NAME:
+            raise self.refuse()
         return _BY_NAME[name]
-    match = re.fullmatch(r"(?:DEC|DECIMAL|NUMERIC)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", name)
-    if match:
-        precision, scale = int(match[1]), int(match[2] or 0)
+
+    def fields(self, end: str | None) -> list[pa.Field]:
+        """Names and types up to ``end``."""
+        found = []
+        while True:
+            name = self.take()
+            if self.tokens[self.at : self.at + 1] == [":"]:
+                self.at += 1
+            found.append(pa.field(name[1:-1].replace("``", "`") if name[0] == "`" else name, self.type()))
+            if [part.upper() for part in self.tokens[self.at : self.at + 2]] == ["NOT", "NULL"]:
+                self.at += 2
+            if end is None and self.at == len(self.tokens):
+                return found
+            if self.take(",", *([end] if end else [])) == end:
+                return found
+
+    def _decimal(self) -> pa.DataType:
+        self.take("(")
+        precision, scale = self._digits(), 0
+        if self.take(",", ")") == ",":
+            scale = self._digits()
+            self.take(")")
         if not (1 <= precision <= 38 and scale <= precision):
             raise ExpressionError(
-                f"{name} is not a valid decimal type: 1 <= precision <= 38, scale <= precision."
+                f"{self.text} is not a valid decimal type: 1 <= precision <= 38, scale <= precision."
             )
         return decimal(precision, scale)
-    match = re.fullmatch(r"ARRAY\s*<(.*)>", name)
-    if match:
-        return pa.list_(parse_type(match[1]))
-    raise ExpressionError(
-        f"The type {text!r} is not supported. Supported: {', '.join(sorted(_BY_NAME))}, "
-        f"DECIMAL(p,s), ARRAY<...>."
-    )
+
+    def _digits(self) -> int:
+        token = self.take()
+        if not token.isdecimal():
+            raise self.refuse()
+        return int(token)
 
 
 def stored_as(t: pa.DataType) -> pa.DataType | None:
@@ -140,8 +226,20 @@ def stored_as(t: pa.DataType) -> pa.DataType | None:
     unsigned = {pa.uint8(): SMALLINT, pa.uint16(): INT, pa.uint32(): BIGINT}
     if t in unsigned:
         return unsigned[t]
-    if is_array(t) or pa.types.is_struct(t):
-        return t
+    return _stored_nested(t)
+
+
+def _stored_nested(t: pa.DataType) -> pa.DataType | None:
+    """An array, struct or map with parts as Spark reads them; None if it is or holds anything else."""
+    if is_struct(t):
+        parts = [stored_as(f.type) for f in t]
+        return pa.struct([(f.name, p) for f, p in zip(t, parts, strict=True)]) if None not in parts else None
+    if is_map(t):
+        key, item = stored_as(t.key_type), stored_as(t.item_type)
+        return pa.map_(key, item) if key is not None and item is not None else None
+    if is_array(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t):
+        inner = stored_as(t.value_type)
+        return None if inner is None else pa.list_(inner)
     return None
 
 
@@ -188,6 +286,13 @@ def common_type(a: pa.DataType, b: pa.DataType, *, strings: bool = True) -> pa.D
     if is_array(a) and is_array(b):
         inner = common_type(a.value_type, b.value_type, strings=strings)
         return None if inner is None else pa.list_(inner)
+    if is_map(a) and is_map(b):
+        key = common_type(a.key_type, b.key_type, strings=strings)
+        item = common_type(a.item_type, b.item_type, strings=strings)
+        return None if key is None or item is None else pa.map_(key, item)
+    if is_struct(a) and is_struct(b) and [f.name.lower() for f in a] == [f.name.lower() for f in b]:
+        parts = [common_type(x.type, y.type, strings=strings) for x, y in zip(a, b, strict=True)]
+        return None if None in parts else pa.struct([(f.name, p) for f, p in zip(a, parts, strict=True)])
     return None
 
 

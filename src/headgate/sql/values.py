@@ -160,3 +160,58 @@ def per_distinct(array: pa.Array, convert: Callable[[list[Any]], list[Any]], typ
     encoded = array.dictionary_encode()
     mapped = pa.array(convert(encoded.dictionary.to_pylist()), type=type_)
     return mapped.take(encoded.indices)
+
+
+def plain(value: Value) -> list[Any]:
+    """An operand's values for Python; a date is its days and a timestamp its microseconds since 1970."""
+    array = as_array(value, 1)
+    if pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        array = array.view(pa.int64())
+    found: list[Any] = array.to_pylist()
+    return found
+
+
+def per_value(fn: Callable[..., Any], type_: pa.DataType) -> Callable[..., tuple[Value, Bad]]:
+    """A kernel that calls Python for each distinct value, or for each row if several operands vary.
+
+    ``fn`` sees no nulls.  If it raises ``ValueError`` the row is bad.
+    """
+
+    def one(given: tuple[Any, ...]) -> tuple[Any, bool]:
+        if any(v is None for v in given):
+            return None, False
+        try:
+            return fn(*given), False
+        except (ValueError, OverflowError, ArithmeticError):
+            return None, True
+
+    def run(*values: Value) -> tuple[Value, Bad]:
+        n = rows(*values)
+        varying = [i for i, v in enumerate(values) if isinstance(v, pa.Array)]
+        indices = None
+        if len(varying) == 1 and not pa.types.is_nested(values[varying[0]].type):
+            encoded = values[varying[0]].dictionary_encode()
+            indices, n = encoded.indices, len(encoded.dictionary)
+            values = tuple(encoded.dictionary if i == varying[0] else v for i, v in enumerate(values))
+        columns = [plain(v) if isinstance(v, pa.Array) else plain(v) * n for v in values]
+        answers = [one(given) for given in zip(*columns, strict=True)]
+        out = pa.array([a for a, _ in answers], type=_raw(type_))
+        out = out if out.type == type_ else out.view(type_)
+        bad = np.array([b for _, b in answers], dtype=bool)
+        if indices is not None:
+            out = out.take(indices)
+            if bad.any():
+                bad = is_true(pa.array(bad).take(indices), len(indices))
+            else:
+                bad = np.zeros(len(indices), dtype=bool)
+        return out, some(bad)
+
+    return run
+
+
+def _raw(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(type_) else type_

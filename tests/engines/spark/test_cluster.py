@@ -1,4 +1,4 @@
-"""The same application on threads, on a standalone cluster and by spark-submit.
+"""The same application on threads, on a standalone cluster that loses executors, and by spark-submit.
 
 The executors' Python has everything but Headgate, which the driver ships to them.
 """
@@ -38,9 +38,20 @@ priced = clicks.filter("x % 3 = 0").flat_map_rows(
     prices.priced, schema=pa.schema([("x", pa.int64()), ("price", pa.int64())]))
 priced.to("big", hg.to_list(big))
 clicks.key_by("user").running("sum(x) AS s").to("sums", hg.to_list(sums))
+orders = []
 if where == "threads":
     engine = hg.Threads()
 else:
+    from headgate.engines.spark import planner, sharing
+    from headgate.engines.spark.jobs import Jobs
+    # However small a step is, all cores share it.
+    planner.LEAST_SHARED, planner.EVEN, planner.FIRST_ROWS = 0.0, 0.0, 500
+    sharing.Sharing.best = lambda self, shapes, *_: shapes[-1]
+    run = Jobs.run
+    def watched(self, slot, order, *given):
+        orders.append(order)
+        return run(self, slot, order, *given)
+    Jobs.run = watched
     engine = hg.Spark(**json.loads(where))
 report = app.run(engine)
 print(json.dumps({"big": big, "sums": sums, "errors": [str(q.error) for q in report.queries.values()]}))
@@ -59,14 +70,27 @@ if where != "threads":
     jobs = json.load(urllib.request.urlopen(page, timeout=60))
     print(json.dumps({
         "master": context.master, "python": told["python"], "package": told["package"],
+        "shared": sum(order.stages is not None and not order.exchange for order in orders),
+        "chosen": report.chosen,
         "jobs": [job.get("description", "") for job in jobs],
     }))
 """
 PRICES = """
+import os, signal
+
 FACTOR = 10
+FAULT = os.environ.get("FAULT")
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
 
 
 def priced(row):
+    if FAULT and row["x"] == 3003 and not os.path.exists(FAULT):
+        open(FAULT, "x").close()
+        os.kill(parent(os.getppid()), signal.SIGKILL)  # the daemon's parent: the executor
     return [{"x": row["x"], "price": row["x"] * FACTOR}] if row["x"] % 2 else []
 """
 
@@ -134,6 +158,20 @@ SETTINGS = {
 }
 
 
+USERS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.speculation": "true",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.interval": "20ms",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.initialExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+}
+"""What a user's own cluster may do on its own: none of it may change an answer."""
+
+
 def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith("headgate-")]
 
@@ -141,13 +179,17 @@ def left_behind(folder: Path) -> list[str]:
 def test_a_cluster_whose_executors_lack_the_package_gives_the_answers_of_threads(
     cluster: Cluster, program: Path, bare_python: str, answers: Any, tmp_path: Path
 ) -> None:
-    where = json.dumps({"master": cluster.master, "options": SETTINGS})
-    env = {"PYSPARK_PYTHON": bare_python, "TMPDIR": str(tmp_path)}
+    """Although it is adaptive, speculates, gives executors back, and one of them is killed in a step."""
+    where = json.dumps({"master": cluster.master, "options": {**SETTINGS, **USERS}})
+    fault = tmp_path / "executor-was-killed"
+    env = {"PYSPARK_PYTHON": bare_python, "TMPDIR": str(tmp_path), "FAULT": str(fault)}
     found, told = run([sys.executable], program, where, env)
     assert found == answers
     assert told["master"] == cluster.master
     assert told["python"] == bare_python
     assert ".zip" in told["package"]
+    assert fault.exists()
+    assert told["shared"] >= 2, "packets travelled in Spark's shuffle"
     assert any(re.match(r"headgate shop: step \d+: .*(sums|big)", job) for job in told["jobs"]), told["jobs"]
     assert left_behind(tmp_path) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -148,3 +149,17 @@ def test_public_names_come_from_where_type_checkers_find_them() -> None:
         assert getattr(hg, name) is not None
     with pytest.raises(AttributeError, match="module 'headgate' has no attribute 'nothing'"):
         _ = hg.nothing
+
+
+def test_a_worker_whose_socket_spark_has_closed_ends_without_a_word() -> None:
+    calls: list[bytes] = []
+    main = daemon.quiet(lambda infile, outfile: calls.append(infile.read(4)))
+    ours, sparks = socket.socketpair()
+    with ours, ours.makefile("rb") as infile:
+        sparks.sendall(b"task")
+        main(infile, None)
+        sparks.close()
+        with pytest.raises(SystemExit) as end:
+            main(infile, None)
+    assert calls == [b"task"]
+    assert end.value.code, "a worker that exits with 0 waits for its next task"

@@ -22,21 +22,32 @@ TWO = Shape(STAGED, 2)
 
 def test_a_shape_that_loses_is_left_and_one_that_wins_is_kept() -> None:
     sharing = Sharing(2)
-    assert sharing.best([ALONE, TWO], 10.0, 1.0) == TWO, "before anything is known, two tasks look better"
+    assert sharing.best([ALONE, TWO], 10.0) == TWO, "before anything is known, two tasks look better"
     for _ in range(10):
         sharing.learn(ALONE, 1.0, 1.0, 1.05)
         sharing.learn(TWO, 1.0, 1.5, 1.65)
-    assert sharing.best([ALONE, TWO], 10.0, 1.0) == ALONE
+    assert sharing.best([ALONE, TWO], 10.0) == ALONE
     for _ in range(10):
         sharing.learn(TWO, 1.0, 0.6, 0.75)
-    assert sharing.best([ALONE, TWO], 10.0, 1.0) == TWO
+    assert sharing.best([ALONE, TWO], 10.0) == TWO
 
 
 def test_small_work_stays_in_one_task() -> None:
     sharing = Sharing(2)
     sharing.learn(ALONE, 1.0, 1.0, 1.05)
     sharing.learn(TWO, 1.0, 0.6, 0.75)
-    assert sharing.best([ALONE, TWO], 0.05, 1.0) == ALONE
+    assert sharing.best([ALONE, TWO], 0.05) == ALONE
+
+
+def test_steps_grow_with_what_sharing_costs_where_only_the_rate_counts() -> None:
+    goal, bulk = Sharing(2, 0.25), Sharing(2, 0.5, bulk=True)
+    for sharing in (goal, bulk):
+        for _ in range(20):
+            sharing.learn(ALONE, 1.0, 1.0, 1.05)
+            sharing.learn(TWO, 1.0, 0.5, 0.65)
+    assert goal.room(TWO) == pytest.approx(0.5, rel=0.01)
+    assert bulk.room(ALONE) == pytest.approx(0.5, rel=0.01)
+    assert bulk.room(TWO) == pytest.approx(2 * 8 * 0.15, rel=0.01)
 
 
 def test_cuts_move_to_row_groups_that_are_near() -> None:

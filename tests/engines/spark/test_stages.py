@@ -22,13 +22,17 @@ ROWS = 4_000
 
 
 @contextmanager
-def shared(shape: bool = True, **settings: Any) -> Iterator[list[WorkOrder]]:
-    """However small a step is, let it be shared out; gives the work orders that were."""
+def shared(shape: bool = True, cluster: bool = False, **settings: Any) -> Iterator[list[WorkOrder]]:
+    """However small a step is, let it be shared out; gives the work orders that were.
+
+    ``cluster``: as where tasks share no disk, packets travel in Spark's shuffle and workers are asked by TCP.
+    """
     orders: list[WorkOrder] = []
     run = Jobs.run
 
     def watched(self: Jobs, slot: int, order: WorkOrder, *given: Any) -> Any:
         orders.append(order)
+        order.exchange = "" if cluster else order.exchange
         return run(self, slot, order, *given)
 
     usual = {"planner.LEAST_SHARED": 0.0, "planner.EVEN": 0.0, "planner.FIRST_ROWS": 500}
@@ -70,6 +74,8 @@ def build() -> tuple[hg.App, dict[str, list[Any]]]:
     to("counts", counts)
     to("late", window.late())
     to("best", counts.top(2, by="n DESC, k", every="2 minutes", on="window_end"))
+    sliding = kept.key_by("k").window(hg.sliding("60 seconds", every="20 seconds", on="ts"))
+    to("gathered", sliding.agg("count(*) AS n", "sum(x) AS x", "max(x) AS high"))
     sums = rows.key_by("k").running("sum(x) AS total")
     to("sums", sums.filter("total % 5 = 0"))
     to("all", rows.window(hg.tumbling("90 seconds", on="ts")).agg("count(*) AS n"))
@@ -80,7 +86,11 @@ def build() -> tuple[hg.App, dict[str, list[Any]]]:
     return app, found
 
 
-@pytest.mark.parametrize("settings", [{}, {"placement.SMALL_MERGE": 0}], ids=["one merge", "ranges"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"placement.SMALL_MERGE": 0}, {"cluster": True}],
+    ids=["one merge", "ranges", "on a cluster"],
+)
 def test_shared_steps_give_what_threads_give(
     settings: dict[str, Any], ends: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -94,7 +104,9 @@ def test_shared_steps_give_what_threads_give(
     assert any(stages.split for stages in shapes)
     assert any(stages.home for stages in shapes)
     assert any(len(stages.tasks) > 4 for stages in shapes)
-    assert any(stages.tasks[2] > 1 for stages in shapes if len(stages.tasks) > 2) == bool(settings)
+    assert any(stages.tasks[2] > 1 for stages in shapes if len(stages.tasks) > 2) == (
+        "placement.SMALL_MERGE" in settings
+    )
     assert found == expected
 
 

@@ -44,7 +44,7 @@ def test_min_memory_begins_where_most_memory_is_freed() -> None:
     costs = {"b1": 2.0, "b2": 2.0, "b3": 1.0, "b4": 2.0, "b5": 3.0, "b6": 1.0}
     selectivities = {"b1": 0.9, "b2": 0.4, "b3": 0.5, "b4": 1.0, "b5": 0.4, "b6": 0.6}
     boxes = tree(costs, selectivities)
-    rates = {box.name: round(memory_freed(box), 9) for box in boxes}
+    rates = {box.name: round(memory_freed(box, 1.0), 9) for box in boxes}
     assert rates == {"b1": 0.05, "b2": 0.3, "b3": 0.5, "b4": 0.0, "b5": 0.2, "b6": 0.4}
     assert names(min_memory(boxes, range(6))) == "b3 b6 b2 b5 b3 b2 b1 b4 b2 b1"
 

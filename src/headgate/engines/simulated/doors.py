@@ -60,7 +60,7 @@ class Doors:
     def make(self) -> None:
         """For boxes that have none yet."""
         if self._send_cost:
-            for live in self._live.boxes[len(self._doors) :]:
+            for live in [live for live in self._live.boxes if not isinstance(live.reorder, _Door)]:
                 self._doors[live.place] = live.reorder = _Door(live.reorder)  # type: ignore[assignment]
 
     def pass_on(self, work: Work) -> Process:

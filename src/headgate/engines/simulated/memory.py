@@ -103,8 +103,8 @@ class Memory:
         self._queues: list[list[deque[tuple[Block, int]]]] = []
         """By box and arrow, the blocks that wait there and how many of their rows."""
         self._rows: list[list[int]] = []
-        self.fit(cores, boxes)
         self._states: dict[int, Block] = {}
+        self.fit(cores, boxes)
         self._made: dict[int, tuple[Packet, Block]] = {}
         """By the packet's id; the packet is kept, so that no other gets the same id."""
         self._turn = 0
@@ -127,9 +127,12 @@ class Memory:
             [self._by_cache[c] for c in sorted(mine[core], key=lambda c: c.level)] for core in cores
         ]
         self._nodes[: len(cores)] = [topology.node_of(core) for core in cores]
-        for box in boxes[len(self._queues) :]:
-            self._queues.append([deque() for _ in box.feeders])
-            self._rows.append([0] * len(box.feeders))
+        for place, box in enumerate(boxes):
+            if place == len(self._queues) or len(self._queues[place]) != len(box.feeders):
+                self._queues[place : place + 1] = [[deque() for _ in box.feeders]]
+                self._rows[place : place + 1] = [[0] * len(box.feeders)]
+        for place in [place for place in self._states if not boxes[place].feeders]:
+            del self._states[place]
 
     def _link_levels(self, caches: dict[Cache, Contents]) -> None:
         """Let every cache know the smaller ones right before it."""

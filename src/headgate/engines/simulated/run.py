@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,13 +23,23 @@ from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
 from headgate.engines.simulated.workers import Workers
 from headgate.errors import PipelineError
-from headgate.graph.network import Network, Output
+from headgate.graph.network import Network, Output, Request
 from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet, NewTerm, SetTimer, Wake
+from headgate.runtime.observing import Observation, observe
 from headgate.runtime.report import Report
-from headgate.runtime.stimuli import Admitted, Asked, CallProgressed, Rescheduled, SinkFailed, TimerDue
+from headgate.runtime.stimuli import (
+    Admitted,
+    Asked,
+    CallProgressed,
+    RequestCancelled,
+    RequestOver,
+    Rescheduled,
+    SinkFailed,
+    TimerDue,
+)
 from headgate.scheduling.interface import Policy
 
 PROGRESS_EVERY = 5000
@@ -60,10 +71,12 @@ class SimulatedRun:
         self._kernel = Kernel()
         self.clock = self._kernel.clock
         self._feeding = False
+        self._feeds = 0
         self._halted = False
         self._handled = 0
         self._mail: deque[Callable[[], None]] = deque()
-        """Requests of other threads."""
+        """What other threads ask for."""
+        self._asked = threading.Event()
         self._closed = False
         machine = settings.topology
         cores = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1
@@ -146,8 +159,7 @@ class SimulatedRun:
         self._barrier.abandon()
         self._workers.grow(workers)
         self._cores.resize(self.core.driver.requested, workers)
-        if self._memory is not None:
-            self._memory.fit(self.core.catalog.cores, self.core.live.boxes)
+        self._fit_boxes()
         self._workers.wake_all()
 
     # --- changes ------------------------------------------------------------------------------------
@@ -160,10 +172,33 @@ class SimulatedRun:
 
     def _change(self, change: Change, outputs: Sequence[Output]) -> None:
         instructions = make_change(self.core, Asked(change, outputs, fit=self._fit), self.clock.now())
-        self._doors.make()
+        self._fit_boxes()
         self._obey(instructions)
+        self._feed_now()
+
+    def _fit_boxes(self) -> None:
+        """There are other boxes, or another box has a number."""
+        self._doors.make()
+        if self._memory is not None:
+            self._memory.fit(self.core.catalog.cores, self.core.live.boxes)
+
+    def cancel(self, request: Request) -> None:
+        """End a request now, from another thread."""
+        self._ask_for(lambda: self._cancel(request))
+
+    def _cancel(self, request: Request) -> None:
+        self._obey(self.core.handle(RequestCancelled(request), self.clock.now()))
+        self._feed_now()
+
+    def _end_requests(self) -> None:
+        for group in self.core.requests_over():
+            for output in [output for output in self.core.live.outputs if output.group is group]:
+                self._delivery.close(output)
+            self._obey(self.core.handle(RequestOver(group), self.clock.now()))
+            self._fit_boxes()
 
     def _planned(self, change: Change, outputs: Sequence[Output]) -> None:
+        self.core.expected -= change.request is not None
         self.core.driver.planned(change, lambda: self._change(change, outputs))
 
     def _fit(self, policy: Policy) -> Policy:
@@ -172,6 +207,11 @@ class SimulatedRun:
     def snapshot(self) -> Report:
         found = self._ask_for(self.report)
         assert isinstance(found, Report)
+        return found
+
+    def observe(self, calls_seen: int) -> Observation:
+        found = self._ask_for(lambda: observe(self.core, "simulated", self.clock.now(), calls_seen))
+        assert isinstance(found, Observation)
         return found
 
     def halt(self) -> None:
@@ -191,6 +231,7 @@ class SimulatedRun:
                 done.set_exception(error)
 
         self._mail.append(work)
+        self._asked.set()
         while self._closed and self._mail:  # the run will not come for it
             self._mail.popleft()()
         return done.result()
@@ -199,6 +240,7 @@ class SimulatedRun:
 
     def run(self, line: Line | None = None) -> Report:
         line = line or Line()
+        self.core.expected = line.requests
         for change in line.planned:
             self._kernel.at(change.at, partial(self._planned, change, line.outputs(change)))
         self.open()
@@ -223,11 +265,17 @@ class SimulatedRun:
         core, kernel = self.core, self._kernel
         while not core.done and not self._halted:
             due = kernel.next_time()
-            if due is None or due > until:
+            if due is None and until == math.inf and core.serves:
+                self._asked.wait()  # for a request
+            elif due is None or due > until:
                 break
-            kernel.step()
+            else:
+                kernel.step()
+            self._asked.clear()
             while self._mail:
                 self._mail.popleft()()
+            if len(core.admission.groups) > 1:
+                self._end_requests()
             self._handled += 1
             if self._progress is not None and self._handled % PROGRESS_EVERY == 0:
                 self._progress(self.report())
@@ -259,15 +307,24 @@ class SimulatedRun:
     def _feed_soon(self, when: float) -> None:
         if not self._feeding:
             self._feeding = True
-            self._kernel.at(when, self._feed, arrival=True)
+            self._feeds += 1
+            self._kernel.at(when, partial(self._feed, self._feeds), arrival=True)
 
-    def _feed(self) -> None:
+    def _feed_now(self) -> None:
+        """Sources have come or are not wanted any more: do not wait until the others have something."""
+        self._feeding = False
+        self._feed_soon(self.clock.now())
+
+    def _feed(self, number: int) -> None:
+        if number != self._feeds:  # another one has come in its place
+            return
         self._feeding = False
         core, now = self.core, self.clock.now()
-        held = None if core.live.sources_ended else core.admission.held(core.live.room)
+        core.admission.catch_up()
+        ended = core.admission.ended and not core.admission.news
+        held = None if ended else core.admission.held(core.live.room)
         if held is None:
             return
-        core.admission.catch_up()
         found = core.admission.poll(now, held=held)
         if isinstance(found, Wait):
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))

@@ -143,7 +143,7 @@ class Workers:
 
     def _execute(self, work: Work) -> Process:
         core, settings, costs = self._core, self._settings, self._settings.costs
-        serials = _serials(work)
+        causes, places = _causes(work)
         packets, keys = len(work.rounds), costs.keys(work)
         core.calls.execute(work)
         results = sum([len(made[0]) for made in work.results])
@@ -157,7 +157,7 @@ class Workers:
         yield partial(self._cores.run, work.worker, settings.call_overhead + work.seconds)
         end = work.ended = self._kernel.now()
         if cost:
-            work.leaves = lambda packet: _leave_times(packet, serials, end, cost)
+            work.leaves = lambda packet: _leave_times(packet, causes, places, end, cost)
 
     def _consume(self, work: Work) -> Process:
         """A call on a box whose state is by bucket: time passes after each bucket's rows."""
@@ -188,16 +188,21 @@ class Workers:
         work.seconds = costs.seconds(work.live, count, work.tuples, results) + carrying
 
 
-def _serials(work: Work) -> npt.NDArray[np.int64]:
-    parts = [packet.order.serials for round_ in work.rounds for packet in round_ if len(packet)]
-    if not parts:
-        return np.empty(0, dtype=np.int64)
-    return np.sort(np.concatenate(parts), kind="stable")
+def _causes(work: Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The tuples of a call by the serials of their sources, and each one's place in the call."""
+    orders = [packet.order for round_ in work.rounds for packet in round_ if len(packet)]
+    if not orders:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    in_turn = np.argsort(np.concatenate([order.serials for order in orders]), kind="stable")
+    origins = np.concatenate([order.origins for order in orders])[in_turn]
+    places = np.argsort(origins, kind="stable")
+    return origins[places], places
 
 
 def _leave_times(
-    packet: Packet, serials: npt.NDArray[np.int64], end: float, cost: float
+    packet: Packet, causes: npt.NDArray[np.int64], places: npt.NDArray[np.int64], end: float, cost: float
 ) -> npt.NDArray[np.float64]:
     """When each result leaves: its cause, the k-th tuple of the call, is done k costs into it."""
-    done = np.searchsorted(serials, packet.order.serials, side="right")
-    return (end - (len(serials) - done) * cost).astype(np.float64)
+    found = np.searchsorted(causes, packet.order.origins, side="right")
+    done = np.concatenate([[0], places + 1])[found]
+    return (end - (len(causes) - done) * cost).astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headgate.control.commands import query_status, set_something
+from headgate.control.commands import add_query, set_something, status
 from headgate.control.socket import Handler
 from headgate.engines.spark.shell import Shell
 from headgate.errors import PipelineError, nearest
@@ -18,33 +18,12 @@ PATIENCE = 3.0
 def handlers(run: Shell) -> dict[str, Handler]:
     """The commands by name; each is called on a thread of its own."""
     return {
-        "status": lambda _: _status(run),
+        "status": lambda _: status(run) | {"step": run.position.step},
         "restart": lambda given: _restart(run, given),
         "history": lambda _: _history(run),
         "set": lambda given: set_something(run, given),
+        "add": lambda given: add_query(run, given),
     }
-
-
-def _status(run: Shell) -> dict[str, Any]:
-    with run.lock:
-        report, core = run.report(run.now()), run.core
-        queries = []
-        for node in core.nodes.outlets:
-            own = report.queries[node.name]
-            live = core.live[node.place]
-            finished = core.position.nodes[node.key].cursor > core.position.offsets.next_serial
-            state = "finished" if finished else "running"
-            queries.append(query_status(own, state, core.backlog(node), live.restarts))
-        return {
-            "app": run.network.name,
-            "engine": "spark",
-            "policy": report.policy,
-            "seconds": report.seconds,
-            "workers": report.workers,
-            "step": run.position.step,
-            "queries": queries,
-            "problems": report.problems,
-        }
 
 
 def _restart(run: Shell, given: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from heapq import heappop, heappush
 from typing import Any
 
@@ -87,6 +87,10 @@ class SparkCore(Planner):
             output = live.node.output
             assert output is not None
             live.report = QueryReport(output.name, has_qos=output.qos is not None)
+        self.expected = 0
+        """Requests that are planned and have not come yet."""
+        self.requests: Sized = ()
+        """Requests that run beside the application."""
         self.under_way: dict[int, Step] = {}
         self.steps_done = 0
         self.step_seconds: dict[str, float] = {}
@@ -447,9 +451,11 @@ class SparkCore(Planner):
 
     @property
     def done(self) -> bool:
-        """Nothing is left to do."""
+        """Nothing is left to do.  If it has no queries and is not to be drained, it is there for requests."""
+        if self.expected or self.requests:
+            return False
         if not self._alive:
-            return True
+            return bool(self.live) or self.drain
         if not (self.position.offsets.ended and self.drain) or self.under_way:
             return False
         self._notice()

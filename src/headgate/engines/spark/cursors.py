@@ -317,6 +317,6 @@ class Waiting:
                 return True
         return False
 
-    def backlog(self, outlet: Node) -> int:
-        """Tuples that wait anywhere for a query."""
-        return sum(self._count(own.node, own.taken, self._end) for own in self._of_query[outlet.name])
+    def queued(self) -> list[int]:
+        """By node, the tuples that wait before it."""
+        return [0 if own.stopped else self._count(own.node, own.taken, self._end) for own in self.live]

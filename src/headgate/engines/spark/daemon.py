@@ -17,6 +17,8 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Callable
+from typing import Any
 
 TASKS = (
     "pyspark.worker",
@@ -43,11 +45,28 @@ def main() -> None:
         _become_plain()
     if len(os.listdir(_THREADS)) > 1:
         _become_plain()
+    import pyspark.worker
     from pyspark.daemon import manager
 
+    pyspark.worker.main = quiet(pyspark.worker.main)
     # Workers look for garbage after every task: not among what all of them share.
     gc.freeze()
     manager()
+
+
+def quiet(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A worker's ``main`` that ends without a word if Spark has closed the socket of an idle worker.
+
+    Spark does so after a minute without a task.  Its own ``main`` answers with an error that no one
+    reads, which leaves a traceback in the log of a healthy program (``BrokenPipeError``).
+    """
+
+    def run(infile: Any, outfile: Any) -> None:
+        if not infile.peek(1):
+            raise SystemExit(1)  # a worker that exits with 0 waits for its next task
+        main(infile, outfile)
+
+    return run
 
 
 def preload() -> None:

@@ -10,10 +10,11 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from headgate.checkpoint.added_queries import first_serial, with_copies
@@ -37,6 +38,8 @@ from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.jobs import Jobs, warm_up
+from headgate.engines.spark.observing import observe
+from headgate.engines.spark.requests import Requests
 from headgate.engines.spark.shipping import pickled, ship_package
 from headgate.engines.spark.sinks import Claim, wrapped
 from headgate.engines.spark.sources import OffsetSource
@@ -44,18 +47,22 @@ from headgate.engines.spark.stimuli import QueryRestarted, QueryStopped
 from headgate.engines.spark.task import pipeline_name
 from headgate.engines.spark.workers import Workers
 from headgate.errors import HeadgateError, PipelineError, SourceError
-from headgate.graph.network import Network, Output
-from headgate.runtime.added_queries import other_queries
+from headgate.graph.network import Network, Output, Request
+from headgate.runtime.added_queries import check_new, other_queries
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
+from headgate.runtime.observing import Observation
 from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Asked
+from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
 FORMAT = 2
 """Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
 """Buckets of keys, where their number is not given."""
+COUNT_SECONDS = 1.0
+"""How often the cores of the cluster are counted."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
 _OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
@@ -160,6 +167,19 @@ def _finished(run: _Run, line: Line | None) -> Report:
             run = run.successor()
 
 
+@contextmanager
+def _own_ground(ground: _Ground) -> Iterator[_Ground]:
+    """What a request's run stands on: the same session, and folders that are gone when it has ended."""
+    place = storage(tempfile.mkdtemp(prefix="headgate-"), durable=False)
+    place.prepare()
+    local = tempfile.TemporaryDirectory(prefix="headgate-") if ground.exchange else nullcontext("")
+    try:
+        with local as exchange:
+            yield replace(ground, storage=place, exchange=exchange)
+    finally:
+        place.remove_all()
+
+
 @dataclass(frozen=True)
 class _Ground:
     """What the runs of one call stand on."""
@@ -192,8 +212,11 @@ class _Run(RealtimeRun):
         progress: Progress | None,
         seed: int,
         before: _Run | None = None,
+        *,
+        beside: bool = False,
     ) -> None:
-        super().__init__(threading.RLock(), limit, progress)
+        """``before``: the run that this one goes on from.  ``beside``: it is a request's."""
+        super().__init__(threading.RLock() if before is None else before.lock, limit, progress)
         session, place, cores = ground.session, ground.storage, ground.cores
         self.engine, self.storage, self._session = engine, place, session
         self.retries = engine.retries
@@ -202,10 +225,19 @@ class _Run(RealtimeRun):
 
         def succeed(network: Network) -> _Run:
             policy, asked = self.core.driver.policy, self.core.driver.requested
-            given = (ground, asked, until, limit, progress, seed)
+            given = (replace(ground, cores=self._cores), asked, until, limit, progress, seed)
             return _Run(engine, network, policy, *given, before=self)
 
-        self._succeed = succeed
+        @contextmanager
+        def request(network: Network) -> Iterator[_Run]:
+            with _own_ground(ground) as own:
+                given = (own, self.core.driver.requested, "drained", None, None, seed)
+                yield _Run(engine, network, _copied(self._fresh), *given, beside=True)
+
+        self._succeed, self._request, self._beside = succeed, request, beside
+        self._fresh: Policy = _copied(policy) if before is None else before._fresh
+        """The policy in force as it was before it began: each request gets a copy."""
+        self.requests: Requests = Requests(self.lock) if before is None else before.requests
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -218,6 +250,7 @@ class _Run(RealtimeRun):
         self.pipeline = self._ship()
         self.jobs = engine._jobs(session, place, network.name, ground.exchange)
         self._cores = cores
+        self._counted = time.monotonic()
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
@@ -243,7 +276,7 @@ class _Run(RealtimeRun):
         if not offsets.ended:
             # Where a source had failed, the others' queries may have passed the end, and its serial.
             cursors = [own.cursor for own in self.position.nodes.values()]
-            offsets.next_serial = max(offsets.next_serial, *cursors)
+            offsets.next_serial = max([offsets.next_serial, *cursors])
         self.opened = False
         self.open_sinks: set[str] = set()
         """Queries whose sinks have been opened."""
@@ -307,7 +340,10 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
-        self.core.chosen = _chosen(engine, cores, workers, self.buckets, bool(ground.exchange))
+        self._chosen = partial(_chosen, engine, workers, self.buckets, bool(ground.exchange))
+        self.core.chosen = self._chosen(cores)
+        self.core.requests = self.requests
+        self.requests.notify = self.check_over
 
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
@@ -325,7 +361,8 @@ class _Run(RealtimeRun):
 
     def run(self, line: Line | None) -> Report:
         feeder = threading.Thread(target=self.guard, args=(self._feed,), name="headgate-feeder", daemon=True)
-        gc.freeze()  # what is there stays: the collector need not look through it between steps
+        if not self._beside:
+            gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
             with self.lock:
                 self.obey(self.core.start())
@@ -334,7 +371,8 @@ class _Run(RealtimeRun):
                 self.workers.repeat(self.intents)
                 feeder.start()
                 self.workers.start()
-                with self.on(line), self.control(self.network.name, handlers(self)):
+                commands = nullcontext() if self._beside else self.control(self.network.name, handlers(self))
+                with self.on(line), commands:
                     self.wait()
         except KeyboardInterrupt:
             pass  # a run that is stopped by hand still reports what it did
@@ -342,10 +380,13 @@ class _Run(RealtimeRun):
             self.crash = self.crash or error
         finally:
             self.stop()
+            if self.successor is None:
+                self.requests.stop()
             self.workers.join()
             if feeder.ident is not None:
                 feeder.join()
-            gc.unfreeze()
+            if not self._beside:
+                gc.unfreeze()
             seconds = self.now()
             self.guard(self._close)
         if self.crash is not None:
@@ -354,6 +395,19 @@ class _Run(RealtimeRun):
 
     def aside(self) -> None:
         self.jobs.keep_warm(self._cores)
+        self._count_cores()
+
+    def _count_cores(self) -> None:
+        """Executors come and go: steps are cut for those that are there."""
+        if time.monotonic() < self._counted + COUNT_SECONDS:
+            return
+        self._counted = time.monotonic()
+        cores = sessions.present_cores(self._session)
+        if cores is not None and cores != self._cores:
+            self._cores = cores
+            with self.lock:
+                self.core.resize(cores)
+                self.core.chosen = self._chosen(cores)
 
     # --- queries that come and go -------------------------------------------------------------------
 
@@ -362,9 +416,21 @@ class _Run(RealtimeRun):
         return self.successor is not None and self.crash is None
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
-        change.check(change.chosen or self.core.driver.policy)
+        change.check(change.chosen or self.core.driver.policy, [node.name for node in self.nodes.outlets])
+        if outputs and outputs[0].request is not None:
+            check_new(self.network, outputs)
+            self.requests.begin(outputs, self._request)
+            return
         self._change_queries(change, outputs)
+        if change.chosen is not None:
+            self._fresh = _copied(change.chosen)
+        if change.qos:
+            reports = {n.name: own for n in self.nodes.outlets if (own := self.core.live[n.place].report)}
+            change.set_goals(self.network, reports, self.core.catalog)
         self.tell(Asked(change, outputs))
+
+    def cancel(self, request: Request) -> None:
+        self.requests.cancel(request)
 
     def _change_queries(self, change: Change, outputs: Sequence[Output]) -> None:
         """Lock held: let the run come to its end, and another go on from its last commit.
@@ -464,6 +530,19 @@ class _Run(RealtimeRun):
             self.alarm.notify_all()
 
     def report(self, seconds: float) -> Report:
+        report = self.core.report(seconds, *self._came())
+        waits = self._waits()
+        for output in self.network.outputs:
+            report.queries[output.name].waits_for = waits.get(output.name)
+        report.requests = dict(self.requests.ended)
+        return report
+
+    def observe(self, calls_seen: int) -> Observation:
+        with self.lock:
+            return observe(self.core, self.sources, *self._came(), self._waits(), self.now(), calls_seen)
+
+    def _came(self) -> tuple[list[int], dict[str, dict[str, int]]]:
+        """Rows of each source in this run; and in all, of queries that joined it."""
         rows = [own.rows for own in self.position.offsets.sources]
         came = [now - before for now, before in zip(rows, self._rows_before, strict=True)]
         ever = {source.name: now for source, now in zip(self.network.sources, rows, strict=True)}
@@ -471,14 +550,16 @@ class _Run(RealtimeRun):
             query: {name: now - missed.get(name, 0) for name, now in ever.items()}
             for query, missed in self.missed.items()
         }
-        report = self.core.report(seconds, came, joined)
+        return came, joined
+
+    def _waits(self) -> dict[str, str]:
+        """By query that waits for a source which does not answer: that source, and since when."""
         silent = {s.source: found for s in self.sources if not s.ended and (found := s.silent) is not None}
-        for output in self.network.outputs:
-            waits = [s for s in self.network.sources_of(output.port) if s in silent]
-            report.queries[output.name].waits_for = (
-                _waits_for(waits[0].name, *silent[waits[0]]) if waits else None
-            )
-        return report
+        waits = {}
+        for query, sources in self.network.sources_by_query.items() if silent else ():
+            for source in sources & silent.keys():
+                waits[query] = _waits_for(source.name, *silent[source])
+        return waits
 
     def _close(self) -> None:
         with self.lock:
@@ -627,6 +708,7 @@ class _Run(RealtimeRun):
                 for place, extents in enumerate(found):
                     source, own = self.sources[place], offsets.sources[place]
                     for extent in extents:
+                        source.lag += max(now - (extent.arrival or now), 0.0) * extent.rows
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
                     if extents:
@@ -683,7 +765,15 @@ class _Run(RealtimeRun):
                 self.stop_query(output.name, error)
 
 
-def _chosen(engine: Spark, cores: int, workers: int, buckets: int, local: bool) -> str:
+def _copied(policy: Policy) -> Policy:
+    """A policy that has not begun, once more; one that cannot be copied is replaced by the default."""
+    try:
+        return copy.deepcopy(policy)
+    except Exception:
+        return policies.get(policies.DEFAULT)
+
+
+def _chosen(engine: Spark, workers: int, buckets: int, local: bool, cores: int) -> str:
     """One line on the sizes of a run."""
     sized = "given" if engine.buckets else f"{BUCKETS_PER_CORE} for each core, at least {LEAST_BUCKETS}"
     how = "files on this machine" if local else "Spark's shuffle"

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headgate.checkpoint.private import opener
 from headgate.graph.columns import shared_nulls
+from headgate.graph.gathered import Gathered
 from headgate.graph.packet import Packet
 
 ROWS = pa.schema([("task", pa.int32()), ("level", pa.int32()), ("payload", pa.binary())])
@@ -143,7 +144,9 @@ class _Packed:
         return self.packet
 
 
-def _packed(packet: Packet) -> Any:
+def _packed(packet: Any) -> Any:
+    if isinstance(packet, Gathered):
+        return packet
     batch = packet.batch
     held = [place for place, column in enumerate(batch.columns) if column.null_count < len(column)]
     if len(held) == batch.num_columns or not held or not batch.num_rows:

@@ -17,7 +17,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 from headgate.engines.spark.messages import Address
@@ -34,31 +35,33 @@ class _Server:
     """This process, as one that others can ask."""
 
     def __init__(self, folder: str, secret: bytes, serve: Serve) -> None:
-        self._serve = serve
+        self._serve, self._secret = serve, secret
+        self._path = os.path.join(folder, f"worker-{os.getpid()}") if folder else ""
+        self._socket = socket.socket(socket.AF_UNIX if folder else socket.AF_INET)
+        self.address: Address
         if folder:
-            path = os.path.join(folder, f"worker-{os.getpid()}")
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            self._listener = Listener(path, "AF_UNIX", backlog=64, authkey=secret)
-            self.address: Address = path
+            self._unlink()
+            self._socket.bind(self._path)
+            self.address = self._path
         else:
-            self._listener = Listener(("0.0.0.0", 0), "AF_INET", backlog=64, authkey=secret)
-            port = self._listener.address[1]
-            self.address = (_own_host(), int(port))
+            self._socket.bind(("0.0.0.0", 0))
+            self.address = (_own_host(), int(self._socket.getsockname()[1]))
+        self._socket.listen(64)
         threading.Thread(target=self._accept, name="headgate-holder", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             try:
-                connection = self._listener.accept()
-            except OSError:
+                connection = Connection(self._socket.accept()[0].detach())
+            except OSError:  # closed
                 return
-            except Exception:  # a caller that does not know the secret
-                continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:
-        with connection, contextlib.suppress(EOFError, OSError):
+        # A caller proves here that it knows the secret, so one that says nothing holds up only itself.
+        with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
+            deliver_challenge(connection, self._secret)
+            answer_challenge(connection, self._secret)
             while True:
                 request = connection.recv()
                 try:
@@ -67,10 +70,20 @@ class _Server:
                     answer = error
                 connection.send(answer)
 
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
+        self._socket.close()
+        self._unlink()
+
+    def _unlink(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
 
 _server: _Server | None = None
 _of: tuple[str, bytes, int] | None = None
-_clients: dict[Address, Connection] = {}
+_clients: dict[tuple[Address, bytes], Connection] = {}
 _lock = threading.Lock()
 
 
@@ -82,6 +95,8 @@ def own_address(folder: str, secret: bytes, serve: Serve) -> Address | None:
     with _lock:
         wanted = (folder, secret, os.getpid())
         if _of != wanted:
+            if _server is not None and _of is not None and _of[2] == os.getpid():
+                _server.close()  # that of an earlier run
             try:
                 _server = _Server(folder, secret, serve)
             except OSError:
@@ -93,18 +108,18 @@ def own_address(folder: str, secret: bytes, serve: Serve) -> Address | None:
 def ask(address: Address, secret: bytes, request: Any) -> list[Row] | None:
     """What the worker at ``address`` answers; None if it cannot be reached.  Its errors are raised here."""
     with _lock:
-        connection = _clients.pop(address, None)
+        connection = _clients.pop((address, secret), None)
     try:
         if connection is None:
             connection = Client(address, authkey=secret)
         connection.send(request)
         answer = connection.recv()
-    except (OSError, EOFError):
+    except (OSError, EOFError, AuthenticationError):
         if connection is not None:
             connection.close()
         return None
     with _lock:
-        _clients.setdefault(address, connection)
+        _clients.setdefault((address, secret), connection)
     if isinstance(answer, Exception):
         raise answer
     found: list[Row] = answer

@@ -53,7 +53,7 @@ class Jobs:
         self._exchange = exchange
         self._storage = storage
         self._app = app
-        self._frames: dict[tuple[int, int], Any] = {}
+        self._frames: dict[tuple[int, tuple[int, ...]], Any] = {}
         self._connect = is_connect(session)
         self._busy = time.monotonic()
         """When a job last began or ended."""
@@ -140,22 +140,20 @@ class Jobs:
         """The DataFrame whose collected rows are what the tasks answer."""
         given = (self._storage.root, str(slot))
         slices = len(order.shares) or len(order.slices)
-        if pieces:
-            frame = self._read(pieces, sources, order)
-            frame = frame.mapInArrow(StepTask(*given, framed=True), SCHEMA)
-        elif order.stages is None:
-            known = self._frames.get((slot, slices))
-            if known is None:
-                known = self._session.range(0, slices, 1, slices).mapInArrow(StepTask(*given), SCHEMA)
-                self._frames[slot, slices] = known
-            return known
-        else:
-            frame = self._session.range(0, slices, 1, slices).mapInArrow(StepTask(*given), SCHEMA)
-        # Never kept for later steps: Spark would take what was shuffled the first time for the answer.
-        for level, tasks in enumerate(order.stages.tasks if order.stages is not None else ()):
-            if level:
-                frame = frame.repartitionById(tasks, "task").mapInArrow(StepTask(*given, level), SCHEMA)
-        return frame
+        levels = tuple(order.stages.tasks) if order.stages is not None else (slices,)
+        known = None if pieces else self._frames.get((slot, levels))
+        if known is None:
+            if pieces:
+                known = self._read(pieces, sources, order)
+            else:
+                known = self._session.range(0, slices, 1, slices)
+            known = known.mapInArrow(StepTask(*given, framed=bool(pieces)), SCHEMA)
+            for level, tasks in enumerate(levels[1:], start=1):
+                known = known.repartitionById(tasks, "task").mapInArrow(StepTask(*given, level), SCHEMA)
+            if not pieces:
+                self._frames[slot, levels] = known
+        # A frame that is run twice would take what it shuffled the first time for the answer.
+        return known.select("*") if len(levels) > 1 else known
 
     def _read(self, pieces: Pieces, sources: Any, order: WorkOrder) -> Any:
         """What connectors read, brought to the slices' tasks."""

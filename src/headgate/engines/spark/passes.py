@@ -79,6 +79,7 @@ class Pass:
             self.result.costs.pop(place, None)
             self.result.shed.pop(place, None)
         self.weigh()
+        self.result.seconds["boxes"] = sum(cost.seconds for cost in self.result.costs.values())
         self.result.seconds["scan"] = done - begin
         self.result.seconds["all"] = time.perf_counter() - begin
         return self.result

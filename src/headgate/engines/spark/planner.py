@@ -18,7 +18,7 @@ from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
 from headgate.engines.spark.passes import between
 from headgate.engines.spark.placement import ranges, share_queries, stages
 from headgate.engines.spark.queue_files import read_queue
-from headgate.engines.spark.sharing import ALONE, ONE, SHARES, SLICED, STAGED, Shape, Sharing
+from headgate.engines.spark.sharing import ALONE, LONGEST, ONE, SHARES, SLICED, STAGED, Shape, Sharing
 from headgate.graph.network import DEAD_LETTER
 from headgate.graph.schema import row_bytes
 from headgate.scheduling.catalog import BoxEntry, Catalog
@@ -27,7 +27,7 @@ from headgate.scheduling.interface import Call, Plan
 BUDGET = 0.25
 """Seconds that a step is predicted to take at most where a query has a goal: jobs are not preempted."""
 BULK = 0.5
-"""… and where none has: then only the rate counts, and a job's launch is a small part of a long step."""
+"""… and where none has: then only the rate counts, and steps that several tasks share may take longer."""
 EVEN = 0.75
 """Whole queries are given to tasks if none then has more than that share of all the work."""
 LEAST_SHARED = 0.03
@@ -65,9 +65,9 @@ class Planner(Waiting):
         self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
         for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
             entry.importance = None if stated is None else bool(stated)
-        self.budget = BUDGET if any(goal is not None for goal in nodes.network.goals.values()) else BULK
-        self.catalog.plan_limit = self.budget
-        self.sharing = Sharing(cores)
+        bulk = all(goal is None for goal in nodes.network.goals.values())
+        self.catalog.plan_limit = LONGEST if bulk else BUDGET
+        self.sharing = Sharing(cores, BULK if bulk else BUDGET, bulk)
         self.exchange, self.secret = exchange, secret
         self.idle_sources: set[int] = set()
         self._root, self._durable, self._pipeline = root, durable, pipeline
@@ -76,6 +76,11 @@ class Planner(Waiting):
         """How the last step was shared out, if by whole queries: the next one will be, too."""
         self._work = 0.0
         """Predicted seconds of box work of the plan at hand."""
+
+    def resize(self, cores: int) -> None:
+        """So many tasks can run at once from now on."""
+        self.cores = cores
+        self.sharing.resize(cores)
 
     def _entry(self, node: Node) -> BoxEntry:
         network = self.nodes.network
@@ -184,8 +189,8 @@ class Planner(Waiting):
             total += rows * (entry.cost if alone else self.catalog.through(place, known))
             fixed += entry.fixed
         shapes = self._shapes(wanted) if self._shares is None else [ALONE, self._shares]
-        shape = self.sharing.best(shapes, total + fixed, self.budget)
-        room = self.sharing.room(shape, self.budget)
+        shape = self.sharing.best(shapes, total + fixed)
+        room = self.sharing.room(shape)
         # What calls take whatever they are given cannot be saved by giving them less.
         room = max(room - fixed, fixed, room / 4)
         self._work = min(total, room) + fixed
@@ -310,7 +315,7 @@ class Planner(Waiting):
                 self._shares = Shape(SHARES, len(shares))
                 return self._shares, shares, None
         self._shares = None
-        shape = self.sharing.best(shapes, self._work, self.budget)
+        shape = self.sharing.best(shapes, self._work)
         if high - low < shape.tasks or (shape.kind != ONE and self._refused(members)):
             return ALONE, [], None
         if shape.kind != STAGED:

@@ -204,6 +204,16 @@ def parallelism(session: Any) -> int:
     return max(1, int(rows))
 
 
+def present_cores(session: Any) -> int | None:
+    """How many tasks can run at once now; None if it costs a job to find out, or the session has ended."""
+    if is_connect(session):
+        return None
+    try:
+        return max(1, int(session.sparkContext.defaultParallelism))
+    except Exception:  # a step will say it
+        return None
+
+
 _BY_CALL = re.compile(r"An error occurred while calling \S+\s*")
 _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(r"^[A-Z]\w*(?:\.\w+)*(?:Error|Exception|Exit|Row): .+$", re.MULTILINE)

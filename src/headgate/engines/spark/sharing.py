@@ -24,6 +24,10 @@ _WEIGHT = 0.5
 """Of the newest step in what is known."""
 _FADE, _MOST_HOPE = 0.99, 0.75
 """A shape that is not used looks so much cheaper with every step, and never by more than a quarter."""
+_BULK_FIXED = 8.0
+"""How many times its fixed time a step takes, where only the rate counts."""
+LONGEST = 2.0
+"""Seconds of the longest of such steps: a user who looks wants to see progress."""
 _TELLING = 0.05
 """Seconds of work from which on a step counts in full: small and first ones tell more of start-up."""
 
@@ -48,21 +52,34 @@ class _Known:
 class Sharing:
     """Predicts how long a step of a shape takes."""
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, budget: float = 1.0, bulk: bool = False) -> None:
         self._known: dict[Shape, _Known] = {}
-        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
+        self._budget, self._bulk = budget, bulk
+        self.counts: list[int]
         """How many tasks are tried: powers of two, and all cores."""
+        self.resize(cores)
 
-    def room(self, shape: Shape, seconds: float) -> float:
-        """The box work that fits into a step of that length, beside its fixed time."""
-        return seconds / self._of(shape).per_work
+    def resize(self, cores: int) -> None:
+        """So many tasks can run at once from now on."""
+        self.counts = sorted({cores, *(1 << power for power in range(1, cores.bit_length()))} - {1})
 
-    def best(self, shapes: Sequence[Shape], work: float, limit: float) -> Shape:
-        """The shape that gets most work done per second, if a step may take ``limit`` seconds."""
+    def room(self, shape: Shape) -> float:
+        """The box work that fits into a step, beside its fixed time.
+
+        Where only the rate counts, a step grows with what it takes to share it out.
+        """
+        known = self._of(shape)
+        seconds = self._budget
+        if self._bulk:
+            seconds = max(seconds, min(_BULK_FIXED * known.fixed, LONGEST))
+        return seconds / known.per_work
+
+    def best(self, shapes: Sequence[Shape], work: float) -> Shape:
+        """The shape that gets most work done per second."""
 
         def rate(shape: Shape) -> float:
             known = self._of(shape)
-            done = min(work, self.room(shape, limit))
+            done = min(work, self.room(shape))
             return done / (known.fixed + known.hope * known.per_work * done)
 
         if work <= 0.0:

@@ -38,6 +38,8 @@ class OffsetSource:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.ended = False
+        self.lag = 0.0
+        """Seconds from arrival to admission, of all rows together."""
 
     def resume(self, memory: Any, rows: int) -> None:
         """Go on from where an earlier run was: ``rows`` of it have been admitted."""

@@ -22,8 +22,9 @@ from headgate.engines.spark.exchange import Outbox, Parcel, answer, parcels_of
 from headgate.engines.spark.messages import Address, BoxCost, Framed, Member, Stages, WorkOrder
 from headgate.engines.spark.passes import Pass, between, located, rounds_of
 from headgate.errors import HeadgateError
+from headgate.graph.gathered import Gathered
 from headgate.graph.packet import Order, Packet, empty_batch
-from headgate.graph.shards import merge, split
+from headgate.graph.shards import merge, split, split_gathered
 
 END = (1 << 30, 0)
 """The call at the end of the stream."""
@@ -96,6 +97,9 @@ class _Staged(Pass):
         self.unique = f"{self.unique}-{level}-{task}"
         self.result.slice, self.result.level = level * _LEVEL + task, level
         self.outbox = Outbox(os.path.join(order.exchange, f"{self.unique}.packets") if order.exchange else "")
+        self.gathered: dict[int, Gathered | None] = {}
+        self.calls: dict[int, list[list[Packet]]] = {}
+        """Of the boxes that the next level has in shards: what goes there."""
         self.sending = -1
         """The node whose parcels are being made."""
 
@@ -170,6 +174,33 @@ class _Ranges(_Staged):
         for place, found in calls.items():
             self._put_together(self.nodes.all[place], found)
         super().work()
+        for place in self.stages.split:
+            if self.stages.level[place] == self.level + 1:
+                self._prepare(self.nodes.all[place], self.order.members[place])
+
+    def _prepare(self, node: Node, member: Member) -> None:
+        """The calls of a split box in this range, or what they come to where that is less."""
+        low, high = max(member.low, self.low), min(member.high, self.high)
+        if low >= high:
+            return
+        operator = node.operator
+        assert operator is not None
+        begin = time.perf_counter()
+        try:
+            arrows = [self.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
+            calls = rounds_of(node, arrows, self.order.packet_rows)
+            others = [feed for feed in node.outputs[1:] if self.nodes.targets.get(feed)]
+            if calls and operator.gathers and not others and not self.order.letters:
+                self.gathered[node.place] = operator.gather([packet for [packet] in calls])
+        except Exception as error:
+            self.result.errors[node.place] = located(node, error, low)
+            return
+        if self.gathered.get(node.place) is None:
+            self.calls[node.place] = rounds_of(node, arrows, self.order.packet_rows * len(member.shards))
+            return
+        rows = sum(len(packet) for [packet] in calls)
+        spent = time.perf_counter() - begin
+        self.result.costs[node.place] = BoxCost(tuples_in=rows, seconds=spent, calls=len(calls))
 
     def _put_together(self, node: Node, calls: dict[tuple[int, int], list[list[Packet]]]) -> None:
         """What the shards of a box gave, call by call, as the whole box gives it."""
@@ -191,9 +222,12 @@ class _Ranges(_Staged):
             return
         operator = node.operator
         assert operator is not None
-        arrows = [self.arrow(node, member, arrow, low, high) for arrow in range(len(node.feeds))]
-        rows = self.order.packet_rows * len(member.shards)
-        for number, packets in enumerate(rounds_of(node, arrows, rows)):
+        gathered = self.gathered.get(node.place)
+        if gathered is not None:
+            for shard, own in enumerate(split_gathered(operator, gathered, member.shards, member.buckets)):
+                self.outbox.add(self.level + 1, shard, Parcel(node.place, (self.task, 0), [own], shard=shard))
+            return
+        for number, packets in enumerate(self.calls.pop(node.place, ())):
             for shard, part in enumerate(split(operator, packets, member.shards, member.buckets)):
                 parcel = Parcel(node.place, (self.task, number), part, shard=shard)
                 self.outbox.add(self.level + 1, shard, parcel)
@@ -235,8 +269,11 @@ class _Shards(_Staged):
         late, cost = state.late, BoxCost()
         begin = time.perf_counter()
         for parcel in parcels:
-            results = self.process(node, parcel.packets, state)
-            cost.tuples_in += sum(map(len, parcel.packets))
+            if isinstance(parcel.packets[0], Gathered):
+                results = operator.absorb(parcel.packets[0], state)
+            else:
+                results = self.process(node, parcel.packets, state)
+                cost.tuples_in += sum(map(len, parcel.packets))
             cost.tuples_out += len(results[0])
             cost.calls += 1
             self._results(node, parcel.call, results)

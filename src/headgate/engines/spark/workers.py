@@ -135,20 +135,19 @@ class Workers(WorkerPool):
         ran = time.perf_counter()
         self._commit(step, results)
         done = time.perf_counter()
-        boxes = sum(cost.seconds for result in results for cost in result.costs.values()) / len(results)
+        boxes = sum(seconds.get("boxes", 0.0) for seconds in longest_tasks(results))
         with self._run.lock:
-            self._account(results, boxes, ran - begin, done - ran)
+            self._account(results, ran - begin, done - ran)
         return max(done - begin - boxes, 1e-9)
 
-    def _account(self, results: Sequence[TaskResult], boxes: float, job: float, commit: float) -> None:
+    def _account(self, results: Sequence[TaskResult], job: float, commit: float) -> None:
         """Lock held: where the time of a step went, of each level's tasks in the longest."""
         core = self._run.core
         longest = longest_tasks(results)
         total = sum(seconds["all"] for seconds in longest)
         core.spent("spark", job - total)
-        core.spent("boxes", boxes)
-        rest = total - boxes
-        for what in ("scan", "state", "write", "exchange"):
+        rest = total
+        for what in ("boxes", "scan", "state", "write", "exchange"):
             own = sum(seconds.get(what, 0.0) for seconds in longest)
             core.spent(what, own)
             rest -= own

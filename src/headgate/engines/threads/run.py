@@ -17,16 +17,25 @@ from headgate.engines.threads.barrier import Meeting
 from headgate.engines.threads.ending import Ending
 from headgate.engines.threads.settings import Settings
 from headgate.engines.threads.workers import Workers
-from headgate.graph.network import Network, Output
+from headgate.graph.network import Network, Output, Request
 from headgate.graph.packet import Packet
 from headgate.machine.topology import Topology
 from headgate.memory import use as memory
+from headgate.runtime.admission import Group
 from headgate.runtime.boxes import LiveOutput
 from headgate.runtime.change import Change
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import CloseSink, Deliver, Instruction, Meet
+from headgate.runtime.observing import Observation, observe
 from headgate.runtime.report import Report
-from headgate.runtime.stimuli import Admitted, Asked, Rescheduled, SinkFailed
+from headgate.runtime.stimuli import (
+    Admitted,
+    Asked,
+    RequestCancelled,
+    RequestOver,
+    Rescheduled,
+    SinkFailed,
+)
 from headgate.scheduling.interface import Policy
 
 FEED_PACKETS = 8
@@ -57,12 +66,13 @@ class ThreadsRun(RealtimeRun):
         self.room = threading.Condition(self.lock)
         self.held: frozenset[int] = frozenset()
         """Sources that the feeder cannot read for want of room."""
+        self._ending_requests: list[Group] = []
+        """Requests whose sinks the calling thread has to close."""
         self.meeting: Meeting | None = None
         """A scheduling task that workers take part in before they go on."""
         self._left: list[Instruction] = []
         """What the calling thread has to do, without the lock."""
         self._packet_rows = settings.packet_rows
-        self._sources = frozenset(range(len(network.sources)))
         workers = policy.workers(len(network.boxes), requested)
         policy, packet_rows = packets(policy, settings.packet_rows)
         self.core = Core(
@@ -128,7 +138,7 @@ class ThreadsRun(RealtimeRun):
         self._delivery.open_all()
         self._feeder.start()
         self.workers.start()
-        with self.on(line), self.control(self.core.live.network.name, handlers(self, self.core)):
+        with self.on(line), self.control(self.core.live.network.name, handlers(self)):
             try:
                 self.wait()
                 self._ending.hand_over()
@@ -145,6 +155,10 @@ class ThreadsRun(RealtimeRun):
         report.semaphores = self.workers.semaphores
         return report
 
+    def observe(self, calls_seen: int) -> Observation:
+        with self.lock:
+            return observe(self.core, "threads", self.now(), calls_seen)
+
     def stop(self) -> None:
         super().stop()
         with self.lock:
@@ -152,8 +166,9 @@ class ThreadsRun(RealtimeRun):
 
     def check_over(self) -> None:
         """Notice that nothing is left to do."""
-        if self.core.may_be_done:
+        if self.core.may_be_done or len(self.core.admission.groups) > 1:
             with self.lock:
+                self._end_requests()
                 if self.core.done:
                     self.over.set()
                     self.alarm.notify()
@@ -185,8 +200,38 @@ class ThreadsRun(RealtimeRun):
         self._make_doors()
         self.leave(self.obey(left))
         self.made_room(urgent=True)
+        self.room.notify()  # a source may have joined
         if self.core.done:  # the others may have been waiting for nothing but a query that was removed
             self.over.set()
+
+    def cancel(self, request: Request) -> None:
+        """End a request now."""
+        with self.lock:
+            self.leave(self.tell(RequestCancelled(request)))
+            self.room.notify()
+        self.check_over()
+
+    def _end_requests(self) -> None:
+        """Lock held: have the sinks of requests closed that have nothing left to do."""
+        if any(group.void and not group.ended for group in self.core.admission.groups):
+            self.room.notify()  # the feeder ends its sources
+        for group in self.core.requests_over():
+            outputs = [output for output in self.core.live.outputs if output.group is group]
+            if not group.closing and not any(self._doors[o.place].locked() for o in outputs):
+                group.closing = True
+                self._ending_requests.append(group)
+                self.alarm.notify_all()
+
+    def _close_request(self, group: Group) -> None:
+        """No lock: close the sinks of a request, which may take time, and give everything back."""
+        for output in [output for output in self.core.live.outputs if output.group is group]:
+            self._delivery.close(output)
+        with self.lock:
+            for output in self.core.live.outputs:
+                if output.group is group:
+                    del self._doors[output.place]
+            self.leave(self.tell(RequestOver(group)))
+        self.check_over()
 
     def _make_doors(self) -> None:
         for output in self.core.live.outputs:
@@ -207,6 +252,10 @@ class ThreadsRun(RealtimeRun):
                 self.drain(instruction.output)
             elif isinstance(instruction, CloseSink):
                 self._close_sink(instruction)
+        with self.lock:
+            groups, self._ending_requests = self._ending_requests, []
+        for group in groups:
+            self._close_request(group)
 
     def _close_sink(self, instruction: CloseSink) -> None:
         """Later, if a thread uses the sink: if the calling thread waited here, it would miss timers."""
@@ -221,6 +270,10 @@ class ThreadsRun(RealtimeRun):
 
     # --- feeding ------------------------------------------------------------------------------------
 
+    @property
+    def _sources(self) -> frozenset[int]:
+        return frozenset(range(len(self.core.admission.entries)))
+
     def _feed(self) -> None:
         """Admit packets while there is room; when queues are full wait, so that sources feel the pressure."""
         admission, live = self.core.admission, self.core.live
@@ -234,6 +287,9 @@ class ThreadsRun(RealtimeRun):
                 self.held = frozenset()
                 if self.stopping or held is None:
                     return
+                if admission.ended and not admission.news:  # until a request comes, or the run is over
+                    self.room.wait()
+                    continue
                 room = min([live.room(place) for place in self._sources - held], default=0)
             found, wait = self._poll(room, held)
             if self.closed:
@@ -249,8 +305,6 @@ class ThreadsRun(RealtimeRun):
                 left = self.tell(Admitted(found, admission.version))
             self.deliver(left)
             self.check_over()
-            if live.sources_ended:
-                return
 
     def _poll(self, room: int, held: frozenset[int]) -> tuple[list[tuple[int, Packet]], Wait | None]:
         """A few packets at a time if they fit: every visit to the scheduler makes the workers wait."""
@@ -264,7 +318,7 @@ class ThreadsRun(RealtimeRun):
                 return packets, None if packets else found
             packets += found
             room -= sum(len(packet) for _, packet in found)
-            if admission.ended or room < admission.packet_rows:
+            if admission.news or admission.ended or room < admission.packet_rows:
                 break
         return packets, None
 

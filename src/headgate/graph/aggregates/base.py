@@ -6,7 +6,7 @@ Groups are dense integers.  A packet is folded in by array operations; no functi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,9 @@ class Stored:
 
 class Accumulator(Stored):
     """State of one aggregate function by group."""
+
+    orderless: ClassVar[bool] = False
+    """It looks at no ``sequence``: groups can be accumulated apart and merged in any order."""
 
     def __init__(
         self, argument: pa.DataType | None, result: pa.DataType, parameters: Sequence[Any] = ()

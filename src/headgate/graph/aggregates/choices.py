@@ -24,6 +24,7 @@ def from_sortable(bits: Ints, null: Any, kind: pa.DataType) -> pa.Array:
 class Extreme(Accumulator):
     """min (``parameters`` = (False,)) or max (True) of values that fit 64 bits."""
 
+    orderless = True
     fields = {"seen": (np.bool_, False), "value": (np.int64, 0)}  # noqa: RUF012
 
     def __init__(
@@ -54,6 +55,7 @@ class Extreme(Accumulator):
 class WideExtreme(Accumulator):
     """min or max of text, bytes and wide decimals."""
 
+    orderless = True
     fields = {"seen": (np.bool_, False)}  # noqa: RUF012
 
     def __init__(

@@ -33,6 +33,7 @@ def as_floats(values: pa.Array) -> npt.NDArray[np.float64]:
 
 
 class Count(Accumulator):
+    orderless = True
     fields = {"count": (np.int64, 0)}  # noqa: RUF012
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
@@ -54,6 +55,7 @@ class ExactSum(Accumulator):
     sums, and the others are not kept.
     """
 
+    orderless = True
     fields = {"count": (np.int64, 0), "limb0": (np.int64, 0)}  # noqa: RUF012
 
     def __init__(
@@ -196,6 +198,7 @@ def split_words(low: Ints, high: Ints) -> list[Ints]:
 
 
 class FloatSum(Accumulator):
+    orderless = True
     fields = {"count": (np.int64, 0), "total": (np.float64, 0.0)}  # noqa: RUF012
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:
@@ -246,6 +249,7 @@ class DecimalAverage(ExactSum):
 class Moments(Accumulator):
     """Count, mean and sum of squared deviations, joined as Chan, Golub and LeVeque do (1983, section 2)."""
 
+    orderless = True
     fields = {"count": (np.int64, 0), "mean": (np.float64, 0.0), "squares": (np.float64, 0.0)}  # noqa: RUF012
 
     def update(self, groups: Ints, values: pa.Array | None, sequence: Ints) -> None:

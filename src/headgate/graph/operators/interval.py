@@ -12,14 +12,17 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from headgate.graph.columns import Ints, taken
+from headgate.graph.columns import Ints, Mask, taken
 from headgate.graph.runs import outgrown
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Run:
-    """Rows sorted by (slot, time); ``sequence`` is their place in the input they came from."""
+    """Rows sorted by (slot, time); ``sequence`` is their place in the input they came from.
+
+    ``matched`` says which have had a partner; None if the join does not ask.
+    """
 
     __slots__ = (
         "_codes",
@@ -29,12 +32,15 @@ class Run:
         "batch",
         "first",
         "last",
+        "matched",
         "sequence",
         "slots",
         "times",
     )
 
-    def __init__(self, batch: pa.RecordBatch, slots: Ints, times: Ints, sequence: Ints) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, slots: Ints, times: Ints, sequence: Ints, matched: Mask | None = None
+    ) -> None:
         self.first, self.last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
         self._last_slot = int(slots.max()) if len(slots) else 0
         self._ranks: Ints | None = None
@@ -49,7 +55,9 @@ class Run:
             batch = taken(batch, by_code)
             slots, times, sequence = slots[by_code], times[by_code], sequence[by_code]
             codes = codes[by_code]
+            matched = None if matched is None else matched[by_code]
         self.batch, self.slots, self.times, self.sequence = batch, slots, times, sequence
+        self.matched = matched
         self._codes = codes
 
     def __len__(self) -> int:
@@ -87,8 +95,22 @@ class Run:
         """The rows that are not older than ``time``."""
         if time <= self.first:
             return self
-        kept = np.flatnonzero(self.times >= time)
-        return Run(taken(self.batch, kept), self.slots[kept], self.times[kept], self.sequence[kept])
+        return self.at(np.flatnonzero(self.times >= time))
+
+    def at(self, rows: Ints) -> Run:
+        """Some of the rows."""
+        matched = None if self.matched is None else self.matched[rows]
+        return Run(taken(self.batch, rows), self.slots[rows], self.times[rows], self.sequence[rows], matched)
+
+    def marked(self, slots: Ints, sequence: Ints) -> None:
+        """Note that the rows with these slots and sequences have had partners."""
+        assert self.matched is not None
+        known = np.unique(sequence)
+        place = np.minimum(known.searchsorted(self.sequence), max(len(known) - 1, 0))
+        found = self.slots * len(known) + place
+        self.matched |= (known[place] == self.sequence) & np.isin(
+            found, slots * len(known) + known.searchsorted(sequence)
+        )
 
 
 class Shelf:
@@ -116,6 +138,7 @@ class Shelf:
                 np.concatenate([r.slots for r in runs]),
                 np.concatenate([r.times for r in runs]),
                 np.concatenate([r.sequence for r in runs]),
+                None if run.matched is None else np.concatenate([_flags(r) for r in runs]),
             )
         self.runs.append(run)
 
@@ -127,4 +150,9 @@ class Shelf:
 
     def renumber(self, numbers: Ints) -> None:
         """Slot s becomes ``numbers[s]``."""
-        self.runs = [Run(r.batch, numbers[r.slots], r.times, r.sequence) for r in self.runs]
+        self.runs = [Run(r.batch, numbers[r.slots], r.times, r.sequence, r.matched) for r in self.runs]
+
+
+def _flags(run: Run) -> Mask:
+    assert run.matched is not None
+    return run.matched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.errors import OperatorError, PipelineError, TypeMismatch
 from headgate.graph.columns import check_key
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.keys import KeyIndex
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
@@ -84,16 +84,18 @@ class Lookup(Operator):
         self,
         schema: pa.Schema,
         table: pa.Table | Callable[[], pa.Table],
-        on: str | Sequence[str],
-        refresh: str | float | None = None,
+        on: str | Sequence[str] | Mapping[str, str],
+        refresh: Duration | None = None,
     ) -> None:
         names = [on] if isinstance(on, str) else list(on)
+        self._keys_there = list(on.values()) if isinstance(on, Mapping) else names
+        """The table's names of the key columns."""
         if not names:
             raise PipelineError("lookup: on= names no column.")
         if not callable(table) and not isinstance(table, (pa.Table, pa.RecordBatch)):
             raise PipelineError(
                 f"lookup: a {type(table).__name__} is not a table; "
-                "give a pyarrow Table or a function that returns one."
+                "give a pyarrow Table, a pandas DataFrame, a file, or a function that returns a table."
             )
         if refresh is not None and not callable(table):
             raise PipelineError("lookup: refresh= needs a function that reads the table again, not a table.")
@@ -110,7 +112,7 @@ class Lookup(Operator):
 
     def _output(self, schema: pa.Schema) -> pa.Schema:
         table = self._table_schema
-        self._table_keys = require_columns(table, self.on, "lookup: the table's key")
+        self._table_keys = require_columns(table, self._keys_there, "lookup: the table's key")
         for mine, other in zip(self.on, self._table_keys, strict=True):
             check_key(schema.field(mine), "lookup: on")
             if schema.field(mine).type != table.field(other).type:
@@ -156,7 +158,7 @@ class Lookup(Operator):
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         rows = normalise_batch(_one_batch(table), self._table_schema)
-        names = require_columns(self._table_schema, self.on, "lookup: the table's key")
+        names = require_columns(self._table_schema, self._keys_there, "lookup: the table's key")
         for name in names:
             check_key(self._table_schema.field(name), "lookup: the table's key")
         keys = [rows.column(name) for name in names]

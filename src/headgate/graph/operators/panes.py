@@ -118,6 +118,21 @@ class Panes:
         rows, window = rows[is_open], window[is_open]
         return Assignment(self._find(slots[rows], window, window), rows)
 
+    def enter(self, slots: Ints, parts: Ints, now: int) -> tuple[Ints, Mask]:
+        """The groups of what was gathered without knowing that time was ``now``, and which of it was late."""
+        if self.direct:
+            first = last = parts
+        else:
+            pane = parts // self.overlap
+            lowest = self._first(pane)
+            last = pane * self.pane // self.every
+            first = np.maximum(lowest + parts % self.overlap, (now - self.size) // self.every + 1)
+            parts = pane * self.overlap + (first - lowest)
+        late: Mask = last * self.every + self.size <= now
+        kept = ~late
+        slots, parts, first = slots[kept], parts[kept], first[kept]
+        return (self._find(slots, parts, first) if len(slots) else slots), late
+
     def _first(self, pane: Ints) -> Ints:
         """The first window of each pane."""
         first: Ints = -((self.size - self.pane - pane * self.pane) // self.every)
@@ -165,10 +180,11 @@ class Panes:
 
     def bounds(self, groups: Ints) -> tuple[Ints, Ints]:
         """Start and end of the windows of direct groups."""
-        starts = self._part(groups) * self.every
+        starts = self.parts(groups) * self.every
         return starts, starts + self.size
 
-    def _part(self, groups: Ints) -> Ints:
+    def parts(self, groups: Ints) -> Ints:
+        """The window of direct groups; of others the pane, and with which of its windows they start."""
         parts: Ints = self._parts.values[self._groups.values[groups] & _PART]
         return parts
 
@@ -180,7 +196,7 @@ class Panes:
             starts, ends = self.bounds(groups)
             return Closed(self.slots(groups), starts, ends, groups, None, groups)
         first = (due - self.size) // self.every
-        last = (self._part(groups) // self.overlap) * self.pane // self.every
+        last = (self.parts(groups) // self.overlap) * self.pane // self.every
         through = np.minimum(last, (now - self.size) // self.every)
         times = through - first + 1
         stay = through < last
@@ -202,11 +218,11 @@ class Panes:
     def snapshot(self) -> tuple[Ints, dict[str, pa.Array]]:
         """The live groups and their columns."""
         due, groups = self.calendar.entries()
-        return groups, {"part": pa.array(self._part(groups)), "due": pa.array(due)}
+        return groups, {"part": pa.array(self.parts(groups)), "due": pa.array(due)}
 
     def changed(self, groups: Ints, now: int) -> tuple[Ints, dict[str, pa.Array]]:
         """What ``changes`` writes for the live ``groups``, in the form of ``snapshot``; time is ``now``."""
-        part = self._part(groups)
+        part = self.parts(groups)
         first = part if self.direct else self._first(part // self.overlap) + part % self.overlap
         due = np.maximum(first, (now - self.size) // self.every + 1) * self.every + self.size
         return groups, {"part": pa.array(part), "due": pa.array(due)}
@@ -226,7 +242,7 @@ class Panes:
         panes = Panes(window, self.direct)
         place = np.full(self.count, -1, dtype=np.int64)
         place[groups] = np.arange(len(groups))
-        panes._groups = Numbering.of((slots << _PARTS) | panes._parts.number(self._part(groups)))
+        panes._groups = Numbering.of((slots << _PARTS) | panes._parts.number(self.parts(groups)))
         panes.alive = np.ones(len(groups), dtype=np.bool_)
         due, entered = self.calendar.entries()
         panes.calendar.push(due, place[entered])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import OperatorError, PipelineError
 from headgate.graph.columns import Ints, key_columns
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
@@ -238,7 +238,7 @@ class KeyedProcess(Operator):
         fn: Callable[[Row, Any], Any],
         out_schema: pa.Schema,
         state: Any = None,
-        expire: str | float | None = None,
+        expire: Duration | None = None,
         on: str | None = None,
     ) -> None:
         require_function(fn, "process")

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headgate.errors import OperatorError, PipelineError
 from headgate.graph.columns import Ints
+from headgate.graph.durations import Duration
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
 from headgate.graph.operator import State
@@ -163,7 +164,7 @@ class KeyedPackets(KeyedProcess):
         fn: Callable[..., Any],
         out_schema: pa.Schema,
         state: Any = None,
-        expire: str | float | None = None,
+        expire: Duration | None = None,
         on: str | None = None,
     ) -> None:
         super().__init__(schema, keys, fn, out_schema, {}, expire, on)

@@ -12,7 +12,7 @@ from headgate.graph.aggregates import evaluate
 from headgate.graph.aggregates.running_functions import running_state, scan_all
 from headgate.graph.aggregates.scans import Segments, stable_order
 from headgate.graph.columns import Ints, Mask, key_columns, refuse_duplicates
-from headgate.graph.durations import parse_period
+from headgate.graph.durations import Duration, parse_period
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
 from headgate.graph.operator import Kind, Operator, State
@@ -21,7 +21,7 @@ from headgate.graph.operators.calendar import Calendar
 from headgate.graph.operators.snapshots import Touched, column, marked, marks, tracked
 from headgate.graph.packet import Packet
 from headgate.graph.time import NEVER, Clock, time_column
-from headgate.sql import compile_aggregate
+from headgate.sql import Aggregate, compile_aggregate
 
 _FEW = 1024
 
@@ -29,7 +29,7 @@ _FEW = 1024
 class RunningState(State):
     """Keys with the values of their aggregates, and when each was last seen."""
 
-    def __init__(self, operator: Running) -> None:
+    def __init__(self, operator: Remembering) -> None:
         self._operator = operator
         self.clock = Clock()
         self.keys = KeyIndex(operator.key_types)
@@ -149,47 +149,29 @@ class RunningState(State):
             self.calendar.push(self.seen[fresh] + self._operator.expire, fresh)
 
 
-class Running(Operator):
-    """Adds running aggregates to every row.
-
-    With ``expire``, a key that was not seen for more than that much event time (of the whole stream, from
-    when the key's last row came up to and including the row at hand) starts afresh.
-    """
+class Remembering(Operator):
+    """Keyed by columns; a key may expire by event time.  Its state may have aggregates."""
 
     kind = Kind.KEYED
 
     def __init__(
         self,
         schema: pa.Schema,
-        keys: Sequence[str],
-        aggregates: Sequence[str],
-        expire: str | float | None = None,
-        on: str | None = None,
+        output: pa.Schema,
+        keys: tuple[tuple[str, ...], list[pa.DataType]],
+        aggregates: Sequence[Aggregate],
+        expire: int | None,
+        on: str | None,
+        what: str,
     ) -> None:
-        self.keys, self.key_types = key_columns(schema, keys, "running: key")
-        if not self.keys:
-            self.kind = Kind.STATEFUL  # type: ignore[misc]
-        if not aggregates:
-            raise PipelineError("running: give at least one aggregate, e.g. running('sum(x) AS total').")
-        self._key_columns = [schema.get_field_index(name) for name in self.keys]
+        self.keys, self.key_types = keys
+        self.aggregates = aggregates
         self.keys_by_input = (self.keys,)
-        self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
-        for aggregate in self.aggregates:
-            running_state(aggregate)
-        self.expire = parse_period(expire, "running", "expire")
-        if self.expire is not None and on is None:
-            raise PipelineError("running: expire= needs on=, the column that says what time it is.")
-        self._time_column = (
-            None if self.expire is None or on is None else time_column(schema, on, "running: on")
-        )
+        self.expire = expire
+        self._key_columns = [schema.get_field_index(name) for name in self.keys]
+        self._time_column = None if expire is None or on is None else time_column(schema, on, f"{what}: on")
         self.times_by_input = (None if self._time_column is None else schema.field(self._time_column).name,)
-        output = pa.schema([*schema, *(pa.field(a.name, a.type) for a in self.aggregates)])
-        refuse_duplicates(output.names, "running")
         super().__init__([schema], [output])
-
-    @property
-    def label(self) -> str:
-        return f"running {', '.join(a.text for a in self.aggregates)}"
 
     def needed(self, wanted: Sequence[frozenset[str]]) -> tuple[frozenset[str], ...]:
         read = frozenset[str]().union(*(aggregate.columns for aggregate in self.aggregates))
@@ -206,6 +188,41 @@ class Running(Operator):
             if table.num_rows:
                 state.load(table)
         return state
+
+
+class Running(Remembering):
+    """Adds running aggregates to every row.
+
+    With ``expire``, a key that was not seen for more than that much event time (of the whole stream, from
+    when the key's last row came up to and including the row at hand) starts afresh.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[str],
+        expire: Duration | None = None,
+        on: str | None = None,
+    ) -> None:
+        named = key_columns(schema, keys, "running: key")
+        if not named[0]:
+            self.kind = Kind.STATEFUL  # type: ignore[misc]
+        if not aggregates:
+            raise PipelineError("running: give at least one aggregate, e.g. running('sum(x) AS total').")
+        compiled = [compile_aggregate(text, schema) for text in aggregates]
+        for aggregate in compiled:
+            running_state(aggregate)
+        period = parse_period(expire, "running", "expire")
+        if period is not None and on is None:
+            raise PipelineError("running: expire= needs on=, the column that says what time it is.")
+        output = pa.schema([*schema, *(pa.field(a.name, a.type) for a in compiled)])
+        refuse_duplicates(output.names, "running")
+        super().__init__(schema, output, named, compiled, period, on, "running")
+
+    @property
+    def label(self) -> str:
+        return f"running {', '.join(a.text for a in self.aggregates)}"
 
     def process(self, packets: Sequence[Packet], state: RunningState) -> list[Packet]:
         packet = packets[0]

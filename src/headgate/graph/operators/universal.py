@@ -189,7 +189,7 @@ class Universal(Operator):
         if state is not None and self.state_bytes:
             state.touch(packet)
         if self.selectivity != 1:
-            causes = np.repeat(np.arange(len(packet)), self.copies(packet.order.serials))
+            causes = np.repeat(np.arange(len(packet)), self.copies(packet.order.origins))
             packet = packet.caused(packet.batch.take(pa.array(causes)), causes)
         if self.tuple_bytes:
             packet = packet.with_batch(self._with_payload(packet.batch))

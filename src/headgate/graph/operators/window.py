@@ -18,12 +18,13 @@ import pyarrow as pa
 from headgate.errors import BadRow, PipelineError
 from headgate.graph.aggregates import Input, accumulator, evaluate
 from headgate.graph.columns import Ints, key_columns, lexical_order, refuse_duplicates, sort_keys, taken
-from headgate.graph.durations import parse_period
-from headgate.graph.operator import Kind, Operator
+from headgate.graph.durations import Duration, parse_period
+from headgate.graph.operator import Kind
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.panes import Closed, Panes, countable, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
+from headgate.graph.operators.window_gather import GatheredWindows
 from headgate.graph.operators.window_state import WindowState, sliced
 from headgate.graph.packet import Packet
 from headgate.graph.time import LIMIT, NEVER, Passage, time_array, time_column, window_time
@@ -33,7 +34,7 @@ from headgate.sql import compile_aggregate
 _Batches = list[pa.RecordBatch]
 
 
-class WindowAggregate(Operator):
+class WindowAggregate(GatheredWindows):
     """Aggregates per key and window.
 
     Outputs: results (the keys, window_start, window_end, the aggregates and, with ``early``, whether the
@@ -48,7 +49,7 @@ class WindowAggregate(Operator):
         keys: Sequence[str],
         window: Window,
         aggregates: Sequence[str],
-        early: str | float | None = None,
+        early: Duration | None = None,
     ) -> None:
         what = f"{window.kind} window"
         self.keys, self.key_types = key_columns(schema, keys, f"{what}: key")
@@ -58,10 +59,10 @@ class WindowAggregate(Operator):
             self.kind = Kind.STATEFUL  # type: ignore[misc]
         if not aggregates:
             raise PipelineError(f"{what}: agg() needs at least one aggregate, e.g. agg('count(*) AS n').")
-        self._key_columns = [schema.get_field_index(name) for name in self.keys]
-        self._time_column = time_column(schema, window.on, f"{what}: on")
-        self.times_by_input = (schema.field(self._time_column).name,)
-        self._time_type = window_time(schema.field(self._time_column).type)
+        self.key_indices = [schema.get_field_index(name) for name in self.keys]
+        self.time_index = time_column(schema, window.on, f"{what}: on")
+        self.times_by_input = (schema.field(self.time_index).name,)
+        self._time_type = window_time(schema.field(self.time_index).type)
         self.aggregates = [compile_aggregate(text, schema) for text in aggregates]
         for aggregate in self.aggregates:
             accumulator(aggregate)
@@ -113,10 +114,15 @@ class WindowAggregate(Operator):
                 state.load(table)
         return state
 
+    @property
+    def gathers(self) -> bool:  # type: ignore[override]
+        panes = self.early is None and self.window.kind != "session"
+        return panes and all(accumulator(aggregate).orderless for aggregate in self.aggregates)
+
     def process(self, packets: Sequence[Packet], state: WindowState) -> list[Packet]:
         packet = packets[0]
         refuse_far_times(self, packets)
-        passage = state.clock.pass_by(packet, self._time_column)
+        passage = state.clock.pass_by(packet, self.time_index)
         late = (passage.times == NEVER) | state.groups.late(passage.times, passage.before)
         batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
         try:
@@ -124,7 +130,7 @@ class WindowAggregate(Operator):
         except BadRow as bad:
             raise located(bad, self.label, packet, rows) from bad
         state.late += len(late_packet)
-        slots = state.keys.slots([batch.column(c) for c in self._key_columns], batch.num_rows)
+        slots = state.keys.slots([batch.column(c) for c in self.key_indices], batch.num_rows)
         results, causes = self._pass(state, passage, rows, slots, inputs)
         state.seen += len(packet)
         state.clock.maximum = passage.maximum
@@ -156,13 +162,13 @@ class WindowAggregate(Operator):
                 sequence[part],
             )
             start = end
-            self._emit(state, int(passage.after[tick]), passage, batches, causes)
+            self.emit(state, int(passage.after[tick]), passage, batches, causes)
             self._emit_early(state, tick, batches, causes)
         if start:
             inputs = [sliced(i, start, len(slots)) for i in inputs]
         state.add(slots[start:], times[start:], before[start:], inputs, sequence[start:])
-        self._emit(state, passage.end(state.clock.now), passage, batches, causes)
-        return self._stacked(batches, causes)
+        self.emit(state, passage.end(state.clock.now), passage, batches, causes)
+        return self.stacked(batches, causes)
 
     def _crossings(self, state: WindowState, passage: Passage) -> list[int]:
         """The ticks at which early results leave: those that bring time past a multiple of ``early``."""
@@ -176,7 +182,7 @@ class WindowAggregate(Operator):
             crossed &= known
         return np.flatnonzero(crossed).tolist()
 
-    def _emit(
+    def emit(
         self, state: WindowState, now: int, passage: Passage, batches: _Batches, causes: list[Ints]
     ) -> None:
         closed = state.close(now)
@@ -217,10 +223,10 @@ class WindowAggregate(Operator):
             batches.append(self._batch(state, closed, False)[0])
         state.end()
         rows = sum(b.num_rows for b in batches)
-        batch, causes = self._stacked(batches, [np.zeros(rows, dtype=np.int64)])
+        batch, causes = self.stacked(batches, [np.zeros(rows, dtype=np.int64)])
         return [end.caused(batch, causes), end.caused(self.nothing(1), causes[:0])]
 
-    def _stacked(self, batches: _Batches, causes: list[Ints]) -> tuple[pa.RecordBatch, Ints]:
+    def stacked(self, batches: _Batches, causes: list[Ints]) -> tuple[pa.RecordBatch, Ints]:
         if not batches:
             return self.nothing(), np.zeros(0, dtype=np.int64)
         if len(batches) == 1:

@@ -59,8 +59,8 @@ class WindowState(State):
         if self._touched is not None:
             self.track()
 
-    def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> None:
-        """Fold in rows that are not late."""
+    def add(self, slots: Ints, times: Ints, before: Ints, inputs: Sequence[Input], sequence: Ints) -> Ints:
+        """Fold in rows that are not late; their groups."""
         self.groups.reserve(len(self.keys))
         assignment = self.groups.assign(slots, times, before)
         groups, rows = assignment.groups, assignment.rows
@@ -79,6 +79,14 @@ class WindowState(State):
             self._unreported.append(fresh)
         if self._touched is not None:
             self._touched.add(groups)
+        return groups
+
+    def fold(self, into: Ints, given: Accumulators, groups: Ints) -> None:
+        """Fold ``groups`` of what was accumulated elsewhere into groups that are known here."""
+        self.accumulators.grow(self.groups.count)
+        self.accumulators.merge(into, given, groups)
+        if self._touched is not None:
+            self._touched.add(into)
 
     def close(self, now: int) -> Closed | None:
         """Take out the windows that end at ``now`` or before; None if there are none."""

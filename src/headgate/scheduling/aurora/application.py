@@ -91,6 +91,7 @@ class MinMemory(ApplicationAtATime):
     """A query at a time, the boxes first that shorten queues fastest: least memory."""
 
     name = "mm"
+    needs = frozenset({"bytes"})
     traversal = staticmethod(min_memory)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
-from headgate.scheduling.catalog import BoxEntry
+from headgate.scheduling.catalog import NOT_MEASURED, BoxEntry
 
 Traversal = Callable[[Sequence[BoxEntry], Collection[int]], list[int]]
 """The calls for a superbox, given all boxes and the numbers of those that are in it."""
@@ -50,7 +50,13 @@ def min_latency(boxes: Sequence[BoxEntry], superbox: Collection[int]) -> list[in
 def min_memory(boxes: Sequence[BoxEntry], superbox: Collection[int]) -> list[int]:
     """Again and again the box with waiting tuples that frees most memory in a second."""
     post_order = min_cost(boxes, superbox)
-    rank = {box: (-memory_freed(boxes[box]), place) for place, box in enumerate(post_order)}
+    sizes: dict[int, float] = {}
+    for box in post_order:
+        known = [sizes[up] for up in boxes[box].upstream if up in sizes]
+        # Tuples that no box has passed on yet are taken to be as large as those before it.
+        unseen = known and boxes[box].tuple_bytes == NOT_MEASURED
+        sizes[box] = sum(known) / len(known) if unseen else boxes[box].tuple_bytes
+    rank = {box: (-memory_freed(boxes[box], sizes[box]), place) for place, box in enumerate(post_order)}
     waiting = {box: float(boxes[box].queue.tuples) for box in post_order}
     found: list[int] = []
     while len(found) < len(post_order) ** 2:
@@ -90,9 +96,9 @@ def mean_latency(boxes: Sequence[BoxEntry], superbox: Collection[int], order: Se
     return weighted / results if results > LEAST else 0.0
 
 
-def memory_freed(box: BoxEntry) -> float:
+def memory_freed(box: BoxEntry, tuple_bytes: float) -> float:
     """Bytes per second by which a box's work shortens the queues."""
-    return box.tuple_bytes * (1 - box.selectivity) / max(box.cost, LEAST)
+    return tuple_bytes * (1 - box.selectivity) / max(box.cost, LEAST)
 
 
 def _downstream(boxes: Sequence[BoxEntry], box: int, post_order: Sequence[int]) -> list[int]:

@@ -6,7 +6,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
-from headgate.scheduling.events import Timer
+from headgate.scheduling.events import Left, Timer
 from headgate.scheduling.interface import ANYONE, Decision, SetPacketRows, SetTimer, Wake
 from headgate.scheduling.parking import dense
 from headgate.scheduling.tasks import (
@@ -86,6 +86,12 @@ class Bobox(CountedTasks):
     def given(self, task: WaitingTask, worker: int) -> None:
         super().given(task, worker)
         self._last[worker] = task.request
+
+    def left(self, event: Left) -> None:
+        request = self.requests.pop(event.request, None)
+        for node in () if request is None else request.nodes:
+            self._evaluated[node].remove(event.request)
+        self._last = [None if last == event.request else last for last in self._last]
 
     def _request(self, number: int, worker: int | None) -> _Request:
         """A new one begins where its data is, or where there is most room for it."""

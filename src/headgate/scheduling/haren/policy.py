@@ -28,6 +28,8 @@ from headgate.scheduling.events import (
     Event,
     Finished,
     Idle,
+    Joined,
+    Left,
     Moved,
     Rescheduled,
     Spawned,
@@ -158,7 +160,7 @@ class Haren(Chooser):
         if isinstance(event, Rescheduled):
             self._adopt()
             return self._arm(event.time)
-        if isinstance(event, Arrived | Moved):
+        if isinstance(event, Arrived | Joined | Left | Moved):
             return ()
         self._note(event)
         decisions = [] if self._armed else [*self._arm(event.time)]

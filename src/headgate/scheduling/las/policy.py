@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from headgate.scheduling.events import Left
 from headgate.scheduling.interface import Decision
 from headgate.scheduling.parking import dense
 from headgate.scheduling.tasks import (
@@ -97,6 +98,12 @@ class Las(TaskPolicy):
             self._counts_on[worker][task] = group
         else:
             self._alarms.append((task, group))
+
+    def left(self, event: Left) -> None:
+        for tasks in self._deferred:
+            tasks.forget(event.request)
+        for box in event.boxes:
+            self._group_of_box.pop(box, None)
 
     def _core(self, worker: int) -> int:
         """Where it is now: its pool is pinned to the group, not to a core."""

@@ -44,41 +44,42 @@ class LastInPipeline(Pull):
         self._after: dict[int, Plan] = {}
         self._trains: dict[int, int] = {}
         self._under_way: dict[int, list[_Turn]] = {}
+        """By worker."""
+        self._turns_with: dict[tuple[int, int], list[_Turn]] = {}
+        """By worker and box: a step has many superboxes, and few of them have one box."""
         self._last = -1
         self._distance = self.catalog.distances()
 
     def handle(self, event: Event) -> Sequence[Decision]:
         if isinstance(event, Finished):
-            for turn in self._under_way.get(event.worker, ()):
+            for turn in self._turns_with.get((event.worker, event.box), ()):
+                turn.seconds += event.seconds
                 if event.box == turn.box:
                     turn.tuples += event.tuples_in
-                    turn.seconds += event.seconds
-                elif event.box in turn.after:
-                    turn.seconds += event.seconds
         elif isinstance(event, Idle) and event.worker in self._under_way:
             for turn in self._under_way.pop(event.worker):
                 self._learn(turn)
+                for box in turn.boxes:
+                    self._turns_with.pop((event.worker, box), None)
         return super().handle(event)
 
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
         if not ready:
             return None
-        turns = self._under_way[worker] = []
         box = min(ready, key=self._rank) if len(ready) > 1 else ready[0]
         if not self.fused:
             self._last = box
             return (Call(box, Time(self.time_slice)),)
-        return self._superbox(box, turns, Count(self._trains.get(box, USUAL_TRAIN)))
+        return self._superbox(box, worker, Count(self._trains.get(box, USUAL_TRAIN)))
 
     def step(self, worker: int, now: float) -> Plan | None:
-        turns = self._under_way[worker] = []
         step = Step(self.catalog)
         for box in sorted(self.catalog.ready, key=self._rank):
             if box in step:
                 continue
             step.work(box)
-            step.add(self._superbox(box, turns, WHOLE_QUEUE))
+            step.add(self._superbox(box, worker, WHOLE_QUEUE))
             if step.full:
                 break
         return step.plan or None
@@ -87,13 +88,16 @@ class LastInPipeline(Pull):
         """The furthest from the sources first, and of those the next after the last one chosen."""
         return -self._distance[box], (box - self._last - 1) % len(self._distance)
 
-    def _superbox(self, box: int, turns: list[_Turn], train: Train) -> Plan:
+    def _superbox(self, box: int, worker: int, train: Train) -> Plan:
         """A box with all that follows it."""
         self._last = box
         if box not in self._after:
             self._after[box] = tuple(Call(b, WHOLE_QUEUE) for b in self.catalog.downstream(box))
             self._trains[box] = USUAL_TRAIN
-        turns.append(_Turn(box, frozenset(call.box for call in self._after[box])))
+        turn = _Turn(box, (box, *(call.box for call in self._after[box])))
+        self._under_way.setdefault(worker, []).append(turn)
+        for own in turn.boxes:
+            self._turns_with.setdefault((worker, own), []).append(turn)
         return (Call(box, train), *self._after[box])
 
     def _learn(self, turn: _Turn) -> None:
@@ -107,12 +111,11 @@ class LastInPipeline(Pull):
 
 
 class _Turn:
-    """A superbox of a worker's plan under way: its first box, what follows, and what it has taken so far."""
+    """A superbox of a worker's plan under way: its first box, all its boxes, and what it has taken so far."""
 
-    __slots__ = ("after", "box", "seconds", "tuples")
+    __slots__ = ("box", "boxes", "seconds", "tuples")
 
-    def __init__(self, box: int, after: frozenset[int]) -> None:
-        self.box = box
-        self.after = after
-        self.seconds = 0.0
+    def __init__(self, box: int, boxes: tuple[int, ...]) -> None:
+        self.box, self.boxes = box, boxes
         self.tuples = 0
+        self.seconds = 0.0
