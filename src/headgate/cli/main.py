@@ -45,6 +45,7 @@ from headgate.machine import host as machines
 from headgate.machine.topology_format import spell
 from headgate.runtime.report import Report
 from headgate.scheduling import policies
+from headgate.scheduling.interface import Policy
 
 cli = typer.Typer(
     name="headgate",
@@ -109,12 +110,12 @@ def _function(path: str, name: str) -> Any:
 def _run(
     app: App,
     engine: str | Engine,
-    named: str,
+    named: str | Policy,
     workers: int | None,
     until: Until,
     page: bool | str = False,
 ) -> Report:
-    policy = policies.spelled(named, _function)
+    policy = policies.spelled(named, _function) if isinstance(named, str) else named
     with _told_to_stop(), live_table(app.name) as progress:
         report = app.run(engine, policy, workers, until, progress=progress, page=page)
     console.print(query_table(report, app.name))
