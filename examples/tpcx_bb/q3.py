@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import headgate as hg
-from headgate.demo.tpcx_bb.views import LAST_VIEWS, last_views
+from headgate.demo.tpcx_bb.views import LAST_VIEWS, STATE, last_views
 
 QOS = hg.QoS([(0, 1), (5, 1), (60, 0)])
 
@@ -29,7 +29,7 @@ def q3(clicks: hg.Stream) -> hg.Stream:
     viewed = (
         clicks.filter("wcs_user_sk IS NOT NULL AND wcs_item_sk IS NOT NULL")
         .key_by("wcs_user_sk")
-        .process(last_views, schema=LAST_VIEWS, state=list, expire="11 days", on="wcs_ts")
+        .process(last_views, schema=LAST_VIEWS, state=STATE, packets=True, expire="11 days", on="wcs_ts")
     )
     return (
         viewed.key_by("item")

@@ -100,6 +100,18 @@ def test_run(headgate: Run, app_file: Callable[[str], Path], engine: str) -> Non
     assert f"{engine}, policy round_robin, 2 workers" in said
 
 
+def test_run_takes_a_policy_with_functions_of_a_file(
+    headgate: Run, mistake: Run, app_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    functions = tmp_path / "mine.py"
+    functions.write_text("def cheapest(box): return -box.cost\ndef home(box, workers): return 0\n")
+    policy = f"haren(prioritize={functions}:cheapest, assign={functions}:home, batch=64)"
+    said = headgate("run", app_file(GOOD), "--engine", "simulated", "--policy", policy)
+    assert "policy haren" in said
+    wrong = mistake("run", app_file(GOOD), "--policy", f"haren(prioritize={functions}:dearest)")
+    assert "defines no function 'dearest'" in wrong
+
+
 def test_run_tells_of_sleeping_workers_and_of_the_allocator(
     headgate: Run, app_file: Callable[[str], Path]
 ) -> None:
@@ -252,6 +264,7 @@ def test_a_mistake_in_the_pipeline(mistake: Run, app_file: Callable[[str], Path]
     [
         (["--engine", "cluster"], ("no engine 'cluster'", "threads", "simulated")),
         (["--policy", "rnd_robin"], ("no policy 'rnd_robin'", "Did you mean 'round_robin'?")),
+        (["--policy", "mc(k=3)"], ("'mc' has no option 'k'", "it takes train")),
         (["--until", "tomorrow"], ("--until tomorrow", "'drained'", "seconds")),
         (["--until", "-1"], ("until=-1.0", "seconds")),
         (["--workers", "0"], ("workers=0", "at least 1")),

@@ -116,6 +116,21 @@ def test_retaining_keeps_only_what_is_asked_for(given_: Any) -> None:
     assert len(one_to_one) == len({old for old, _ in one_to_one}) == len({new for _, new in one_to_one})
 
 
+@pytest.mark.parametrize("odd", [(None, 1), (-1, 1), (1, 1 << 31), (1 << 62, None)])
+def test_two_numbers_share_one_word_until_one_does_not_fit(odd: tuple[Any, Any]) -> None:
+    """Slots that were given stay when a key comes that needs the columns numbered by themselves."""
+    kinds = [pa.int64(), pa.int64()]
+    fitting = [(5, 7), (7, 5), (0, 0), ((1 << 31) - 1, (1 << 31) - 1)]
+    index = KeyIndex(kinds)
+    slots = index.slots(columns(kinds, fitting), 4).tolist()
+    assert slots == [0, 1, 2, 3]
+    assert index.find(columns(kinds, [(7, 5), odd, (5, 5)])).tolist() == [1, -1, -1]
+    assert index.slots(columns(kinds, [odd, (7, 5)]), 2).tolist() == [4, 1]
+    assert index.slots(columns(kinds, fitting), 4).tolist() == slots
+    keys = [key.to_pylist() for key in index.keys(np.arange(5))]
+    assert list(zip(*keys, strict=True)) == [*fitting, odd]
+
+
 def test_without_columns_there_is_one_slot() -> None:
     assert KeyIndex([]).slots([], 3).tolist() == [0, 0, 0]
 

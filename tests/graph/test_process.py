@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from headgate import testing
 from headgate.errors import HeadgateError, OperatorError, PipelineError
 from headgate.graph.operator import Kind
 from headgate.graph.operators.process import KeyedProcess, Process
+from headgate.graph.operators.process_packets import KeyArrays, KeyedPackets
 from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.time import event_times
 
@@ -33,6 +35,26 @@ def packet(rows: list[Row], first: int = 0, serials: list[int] | None = None) ->
     if serials is None:
         return Packet(batch, Order(first, 0.0, len(rows)))
     return Packet(batch, Order(np.array(serials, dtype=np.int64), 0.0, len(rows)))
+
+
+def count_packets(batch: pa.RecordBatch, state: KeyArrays) -> pa.RecordBatch:
+    """The same with a state in arrays; rows of one key stand together for a moment."""
+    by_key = np.argsort(state.slots, kind="stable")
+    slots = state.slots[by_key]
+    place = np.empty(len(slots), dtype=np.int64)
+    place[by_key] = np.arange(len(slots)) - np.searchsorted(slots, slots)
+    n = state["n"][state.slots] + place + 1
+    state["n"][state.slots] = n
+    state["pair"][state.slots] = n[:, np.newaxis]
+    assert (state["pair"][:, 0] == state["n"]).all()
+    return pa.record_batch([batch.column("k"), pa.array(n)], schema=OUT)
+
+
+def keyed(packets: bool, expire: Any) -> Any:
+    if packets:
+        state = {"n": 0, "pair": np.zeros(2, dtype=np.int64)}
+        return KeyedPackets(SCHEMA, ["k"], count_packets, OUT, state, expire, "ts")
+    return KeyedProcess(SCHEMA, ["k"], count, OUT, None, expire, "ts")
 
 
 def count(row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
@@ -124,11 +146,11 @@ CUTS = st.integers(0, 2**40).map(lambda bits: {place for place in range(40) if b
 
 
 @FIXED
-@given(ROWS, st.none() | st.integers(1, 15), CUTS, st.booleans())
+@given(ROWS, st.none() | st.integers(1, 15), CUTS, st.booleans(), st.booleans())
 def test_a_memory_per_key_does_not_depend_on_cuts(
-    rows: list[Row], expire: int | None, cuts: set[int], restoring: bool
+    rows: list[Row], expire: int | None, cuts: set[int], restoring: bool, packets: bool
 ) -> None:
-    operator = KeyedProcess(SCHEMA, ["k"], count, OUT, None, None if expire is None else expire / 1e6, "ts")
+    operator = keyed(packets, None if expire is None else expire / 1e6)
     state = operator.open()
     got, places = [], [0, *sorted(c for c in cuts if 0 < c < len(rows)), len(rows)]
     for begin, end in itertools.pairwise(places):
@@ -139,9 +161,11 @@ def test_a_memory_per_key_does_not_depend_on_cuts(
 
 
 @FIXED
-@given(ROWS, st.integers(1, 15), CUTS)
-def test_buckets_that_see_all_ticks_give_the_same(rows: list[Row], expire: int, cuts: set[int]) -> None:
-    operator = KeyedProcess(SCHEMA, ["k"], count, OUT, None, expire / 1e6, "ts")
+@given(ROWS, st.integers(1, 15), CUTS, st.booleans())
+def test_buckets_that_see_all_ticks_give_the_same(
+    rows: list[Row], expire: int, cuts: set[int], packets: bool
+) -> None:
+    operator = keyed(packets, expire / 1e6)
     states = [operator.open(), operator.open()]
     places = [0, *sorted(c for c in cuts if 0 < c < len(rows)), len(rows)]
     got: dict[int, int] = {}
@@ -165,13 +189,14 @@ def test_buckets_that_see_all_ticks_give_the_same(rows: list[Row], expire: int, 
     assert [got[i] for i in range(len(rows))] == reference(rows, expire)
 
 
-def test_expired_keys_are_forgotten() -> None:
-    operator = KeyedProcess(SCHEMA, ["k"], count, OUT, None, "10 us", "ts")
+@pytest.mark.parametrize("packets", [False, True])
+def test_expired_keys_are_forgotten(packets: bool) -> None:
+    operator = keyed(packets, "10 us")
     state = operator.open()
     for begin in range(0, 20_000, 500):
         rows: list[Row] = [(str(i), i) for i in range(begin, begin + 500)]
         assert set(numbers(operator.process([packet(rows, begin)], state))) == {1}
-    assert len(state.values) < 4_000
+    assert len(state.arrays["n"] if packets else state.values) < 4_000 + 4_000 * packets, "with room to grow"
     assert len(state.index) < 4_000
     assert state.snapshot().num_rows == 11
 
@@ -222,3 +247,21 @@ def test_a_keyed_process_that_cannot_work_is_refused(arguments: dict[str, Any], 
         KeyedProcess(SCHEMA, **{**good, **arguments})
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("state", [None, 0, [], {}, {"n": None}, {"n": "text"}, {1: 0}, {"n": np.zeros(0)}])
+def test_a_state_that_makes_no_arrays_is_refused(state: Any) -> None:
+    with pytest.raises(PipelineError, match="numbers or numpy arrays"):
+        KeyedPackets(SCHEMA, ["k"], count_packets, OUT, state)
+
+
+def test_a_keyed_function_of_packets_gives_the_same_everywhere(engine: Any) -> None:
+    rows = [{"k": f"k{i % 7}", "ts": None, "v": i} for i in range(3_000)]
+    state = {"n": 0, "pair": np.zeros(2, dtype=np.int64)}
+    found = testing.run(
+        rows,
+        lambda s: s.key_by("k").process(count_packets, schema=OUT, state=state, packets=True),
+        engine=engine,
+        schema=SCHEMA,
+    )
+    assert found == [{"k": f"k{i % 7}", "n": i // 7 + 1} for i in range(3_000)]

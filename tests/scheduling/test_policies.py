@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import Changed, Event, Idle, QueueState, Spawned, Started, Timer
 from headgate.scheduling.interface import ANYONE, Call, Policy, Run, SetTimer, Wake
-from headgate.scheduling.trains import WHOLE_QUEUE, Count
+from headgate.scheduling.trains import WHOLE_QUEUE, Count, Share, Time
 from headgate.testing import play
 
 
@@ -209,3 +212,47 @@ def test_scheduling_needs_neither_threads_nor_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "like"),
+    [
+        ("mc(train=64)", lambda p: p.train == Count(64)),
+        ("mc(train=time(0.01))", lambda p: p.train == Time(0.01)),
+        ("min_cost(train=per_box({'dear': count(2)}, share(0.5)))", lambda p: p.train.others == Share(0.5)),
+        ("lp(fused=False)", lambda p: not p.fused),
+        ("top_k(k=5)", lambda p: p.name == "top_k" and p.k == 5),
+        ("tuned(mc(train=9))", lambda p: p.policy.train == Count(9)),
+        ("shedding(qos, strategy=semantic)", lambda p: p.policy.name == "qos"),
+        ("haren(prioritize=then(chain, reverse(fcfs)), batch=7, period=0.5)", lambda p: p.batch == 7),
+        ("haren(prioritize=mine.py:cost, assign=mine.py:home)", lambda p: p.assign == ("mine.py", "home")),
+        ("multi_class({1: fcfs}, otherwise=chain)", lambda p: p.name == "multi_class"),
+        ("lp", lambda p: p.name == "lp"),
+    ],
+)
+def test_a_policy_is_spelled_with_its_options(text: str, like: Callable[[Any], bool]) -> None:
+    class Named(tuple):  # type: ignore[type-arg]
+        def __call__(self, *given: Any) -> int:
+            return 0
+
+    assert like(policies.spelled(text, lambda path, name: Named((path, name))))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mc(trains=64)", "'mc' has no option 'trains'; it takes train"),
+        ("mc(64)", "options of 'mc' by their names"),
+        ("mc(train=64", "cannot be read"),
+        ("top_kk(k=5)", "no policy 'top_kk'. Did you mean 'top_k'"),
+        ("tuned(mc, perod=1)", "'tuned' has no option 'perod'; Did you mean 'period'"),
+        ("shedding(qos, strategy=cheap)", "cheap"),
+        ("count(5)", "is no policy"),
+        ("mc(train=1 + open('x'))", "is no value"),
+        ("mc(train=0)", "at least one tuple"),
+        ("haren(prioritize=mine.py:cost)", "'headgate run' only"),
+    ],
+)
+def test_a_misspelled_policy_says_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(PipelineError, match=re.escape(said)):
+        policies.get(text)

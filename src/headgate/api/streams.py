@@ -26,6 +26,7 @@ from headgate.graph.operators.lookup import Lookup
 from headgate.graph.operators.map_packets import MapPackets
 from headgate.graph.operators.pick import Pick
 from headgate.graph.operators.process import KeyedProcess, Process
+from headgate.graph.operators.process_packets import KeyedPackets
 from headgate.graph.operators.running import Running
 from headgate.graph.operators.select import Select, WithColumns
 from headgate.graph.operators.side import MAIN, Sided, Unpack, sided_schema
@@ -396,10 +397,11 @@ class KeyedStream:
 
     def process(
         self,
-        fn: Callable[[dict[str, Any], Any], Any],
+        fn: Callable[..., Any],
         *,
         schema: pa.Schema,
         state: Any = None,
+        packets: bool = False,
         expire: Duration | None = None,
         on: str | None = None,
         side: Mapping[str, pa.Schema] | None = None,
@@ -407,15 +409,19 @@ class KeyedStream:
     ) -> Stream:
         """``fn(row, state)`` with a state per key, changed in place.  Slow: Python for every tuple.
 
-        ``side`` declares side outputs, as for ``stream.process``.
+        With ``packets=True`` it is ``fn(batch, state)`` for whole packets.  ``state=`` then gives each part's
+        value for a new key, e.g. ``{"count": 0}``; ``state["count"]`` is an array with a row per key, and
+        ``state.slots`` says for every row of the batch which of them is its key's.  ``side`` declares side
+        outputs of a function of rows, as for ``stream.process``.
         """
         if side is not None:
+            if packets:
+                raise PipelineError("process: side outputs are of functions of rows; leave packets=True out.")
             every = sided_schema(schema, side)
             operator = KeyedProcess(self.schema, self._keys, Sided(fn, every), every, state, expire, on)
             return self._box("process", operator, name)._unpacked(list(side))
-        return self._box(
-            "process", KeyedProcess(self.schema, self._keys, fn, schema, state, expire, on), name
-        )
+        make = KeyedPackets if packets else KeyedProcess
+        return self._box("process", make(self.schema, self._keys, fn, schema, state, expire, on), name)
 
     def top(
         self,

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headgate import __version__
 from headgate.api import App
+from headgate.api.loading import load_file
 from headgate.cli import checkout
 from headgate.cli import demo as shop_demo
 from headgate.cli.calibrate import calibration
@@ -80,7 +81,10 @@ cli.add_typer(calibration)
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
 ]
-PolicyName = Annotated[str, typer.Option(help="Which policy schedules; see `headgate policies`.")]
+PolicyName = Annotated[
+    str,
+    typer.Option(help="Which policy schedules, also with options: 'mc(train=64)'; see `headgate policies`."),
+]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
 UntilText = Annotated[
     str, typer.Option(help="'drained', 'stopped' (by Ctrl-C or SIGTERM), or a number of seconds.")
@@ -98,14 +102,23 @@ def _until(text: str) -> Until:
         raise PipelineError(f"--until {text}: use 'drained', 'stopped' or a number of seconds.") from None
 
 
+def _function(path: str, name: str) -> Any:
+    """The function that a policy's text names, ``file.py:function``."""
+    found = getattr(load_file(Path(path)), name, None)
+    if not callable(found):
+        raise PipelineError(f"--policy: {path} defines no function '{name}'.")
+    return found
+
+
 def _run(
     app: App,
     engine: str | Engine,
-    policy: str | Policy,
+    named: str | Policy,
     workers: int | None,
     until: Until,
     page: bool | str = False,
 ) -> Report:
+    policy = policies.spelled(named, _function) if isinstance(named, str) else named
     with _told_to_stop(), live_table(app.name) as progress:
         report = app.run(engine, policy, workers, until, progress=progress, page=page)
     console.print(query_table(report, app.name))
@@ -189,7 +202,11 @@ def run(
     Exit codes: 0 if all is well, also after Ctrl-C or SIGTERM; 1 if a query failed, waited at the end for a
     source that did not answer, or nothing could be run; 130 if a second Ctrl-C or SIGTERM ended it at once.
 
-    Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4 --page`
+    A policy's options are in parentheses: `top_k(k=5)`, `mc(train=64)`, `mc(train=time(0.01))`, `tuned(qos)`,
+    `shedding(qos, strategy=semantic)`; `haren(prioritize=mine.py:cheapest, assign=mine.py:home)` takes its
+    functions from a file.
+
+    Example: `headgate run examples/tpcx_bb/q4.py --checkpoint state/q4 --page --policy 'mc(train=64)'`
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
@@ -298,7 +315,7 @@ def list_policies() -> None:
         shown = f"[bold]{name}[/]" if name == policies.DEFAULT else name
         table.add_row(shown, long.get(name, ""), policies.describe(name))
     console.print(table)
-    console.print("The bold one is the default.")
+    console.print("The bold one is the default. Options are in parentheses: `mc(train=64)`, `tuned(qos)`.")
 
 
 @cli.command()

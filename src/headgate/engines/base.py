@@ -102,6 +102,12 @@ def check_packet_rows(engine: str, packet_rows: int | str | None) -> None:
     )
 
 
+def check_ring(engine: str, ring: int | None) -> None:
+    if ring is None or (isinstance(ring, int) and not isinstance(ring, bool) and ring >= 1):
+        return
+    raise PipelineError(f"{engine}(ring={ring!r}): it must be a number of calls, at least 1.")
+
+
 def packets(
     policy: Policy, packet_rows: int | str | None, network: Network, machine: Topology | None = None
 ) -> tuple[Policy, int]:

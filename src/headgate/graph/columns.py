@@ -269,3 +269,21 @@ def lexical_order(keys: Sequence[npt.NDArray[Any]]) -> Ints:
     else:
         return np.arange(len(keys[0])) if packed is None else np.argsort(packed)
     return np.lexsort(tuple(reversed(keys)))
+
+
+def least(keys: Sequence[npt.NDArray[Any]], rows: Ints, count: int) -> Ints:
+    """Those of ``rows`` that are the first ``count`` by several keys, the most significant first.
+
+    They are in any order, as no row is sorted.  Each key decides about the rows that tie by the keys before
+    it; ties by all keys stay.
+    """
+    chosen = []
+    for key in keys:
+        if len(rows) <= count:
+            break
+        values = key[rows]
+        last = np.partition(values, count - 1)[count - 1]
+        chosen.append(rows[values < last])
+        rows = rows[values == last]
+        count -= len(chosen[-1])
+    return np.concatenate([*chosen, rows])

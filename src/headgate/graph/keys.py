@@ -2,7 +2,8 @@
 
 A ``KeyIndex`` gives every distinct key (any number of columns; a null is a value of its own) a slot, packet
 by packet.  Each column has a code per distinct value, kept in a hash table that survives packets; codes of
-several columns are paired and numbered again.  The cost of a packet does not grow with the number of keys.
+several columns are paired and numbered again.  Two columns of numbers that fit one word need one table only:
+nearly all pairs of keys are such.  The cost of a packet does not grow with the number of keys.
 """
 
 from __future__ import annotations
@@ -167,9 +168,31 @@ class KeyIndex:
         self.types = tuple(types)
         self._columns = [_encoder(kind) for kind in self.types]
         self._pairs = [Numbering() for _ in self.types[1:]]
+        both = len(self.types) == 2 and all(is_narrow(kind) for kind in self.types)
+        self._words: Numbering | None = Numbering() if both else None
+        """Slots by both values in one word, while no value is null, negative or above 31 bits."""
+
+    def _packed(self, columns: Sequence[pa.Array]) -> Ints | None:
+        """Both columns in one word, if they fit."""
+        first, second = columns
+        if first.null_count or second.null_count:
+            return None
+        high, low = integers(first), integers(second)
+        if len(high) and int((high | low).view(np.uint64).max()) >> 31:
+            return None
+        return (high << 32) | low
+
+    def _unpack(self) -> None:
+        """A key came that does not fit: number the columns by themselves.  Slots stay as they are."""
+        assert self._words is not None
+        known = self.keys(np.arange(self._words.count))
+        self._words = None
+        self.slots(known, len(known[0]))
 
     def __len__(self) -> int:
         """One more than the highest slot that was ever given."""
+        if self._words is not None:
+            return self._words.count
         if self._pairs:
             return self._pairs[-1].count
         return self._columns[0].count if self._columns else 1
@@ -178,6 +201,11 @@ class KeyIndex:
         """The slot of the key of each of ``rows`` rows."""
         if not columns:
             return np.zeros(rows, dtype=np.int64)
+        if self._words is not None:
+            words = self._packed(columns)
+            if words is not None:
+                return self._words.number(words)
+            self._unpack()
         slots = self._columns[0].codes(columns[0])
         for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
             slots = pairs.number((slots << 32) | encoder.codes(column))
@@ -185,6 +213,12 @@ class KeyIndex:
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
         """The slot of each row's key; -1 if it never came or a part of it is null.  Changes nothing."""
+        if self._words is not None:
+            high, low = map(integers, columns)
+            unknown = ((high | low).view(np.uint64) >> np.uint64(31)) > 0  # such a key never came
+            for null in map(invalid, columns):
+                unknown |= False if null is None else null
+            return np.where(unknown, -1, self._words.find(np.where(unknown, 0, (high << 32) | low)))
         slots = self._columns[0].find(columns[0])
         unknown = slots == 0
         for column, encoder, pairs in zip(columns[1:], self._columns[1:], self._pairs, strict=True):
@@ -195,6 +229,10 @@ class KeyIndex:
 
     def keys(self, slots: Ints) -> list[pa.Array]:
         """The key columns of ``slots``."""
+        if self._words is not None:
+            words, none = self._words.values[slots], np.zeros(len(slots), dtype=np.bool_)
+            parts = (words >> 32, words & 0xFFFF_FFFF)
+            return [from_integers(part, none, kind) for part, kind in zip(parts, self.types, strict=True)]
         keys: list[pa.Array] = []
         for encoder, pairs in zip(reversed(self._columns[1:]), reversed(self._pairs), strict=True):
             paired = pairs.values[slots]
@@ -207,6 +245,10 @@ class KeyIndex:
     def retain(self, slots: Ints) -> tuple[KeyIndex, Ints]:
         """An index of only these distinct slots, and their new slots: it forgets dead keys."""
         index = KeyIndex(self.types)
+        if self._words is not None:
+            index._words = Numbering.of(self._words.values[slots])
+            return index, np.arange(len(slots))
+        index._words = None
         return index, index._take(self, len(self._pairs), slots) if self._columns else slots
 
     def _take(self, index: KeyIndex, level: int, slots: Ints) -> Ints:

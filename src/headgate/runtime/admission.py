@@ -209,7 +209,7 @@ class Admission:
         return any(entry.error is not None for entry in self.entries)
 
     def held(self, room: Callable[[int], int]) -> frozenset[int] | None:
-        """The sources whose tuples find no room; None if those are all that have any more.
+        """The sources whose next packet finds no room; None if those are all that have any more.
 
         Finite sources of a group have a common order, so one that finds none holds all of them back.
         """
@@ -224,7 +224,7 @@ class Admission:
                 count += 1
                 if not entry.live:
                     finite.append(place)
-                if not group.void and room(place) <= 0:
+                if not group.void and room(place) < self.packet_rows:
                     held.add(place)
             if not held.isdisjoint(finite):
                 held.update(finite)

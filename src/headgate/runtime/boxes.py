@@ -67,6 +67,8 @@ class LiveBox:
     """By ticket, units that were taken and that the core has not yet seen leave."""
     sent: deque[Unit] = field(default_factory=deque)
     """Units that have left, in order, and that the policy has not yet heard of."""
+    stalled: bool = False
+    """Tuples wait, but the ring had no place for their results when the policy was last told of them."""
     processor: float = 0.0
     """Processor time of the calls of a keyed box, as long as one worker at a time is inside."""
     buckets: Buckets[Unit] | None = None
@@ -103,7 +105,7 @@ class LiveBox:
     def waiting(self) -> int:
         """Tuples that a call could take now."""
         held = 0 if self.buckets is None else self.buckets.waiting
-        return self.inbox.available() + held
+        return held + (self.inbox.available() if self.reorder.has_place(self.next_ticket) else 0)
 
 
 @dataclass(eq=False)
@@ -203,6 +205,8 @@ class Unit:
     results: list[list[Packet]] = field(default_factory=list)
     markers: tuple[Marker, ...] = ()
     """Markers that came without a tuple and leave after the results."""
+    promised: list[tuple[Inbox, int, int]] = field(default_factory=list)
+    """Where results go, by which arrow, and how many rows are kept free for them there."""
     error: HeadgateError | None = None
     inputs: tuple[dict[int, int], set[int]] | None = None
     """For a join: its inputs that have ended, and those that are idle."""
@@ -226,6 +230,8 @@ class Work(Unit):
 
     worker: int = 0
     tuples: int = 0
+    expected: int = 0
+    """Tuples that come to it at the most, if it is part of a superbox."""
     limit: int = 0
     """Where the state is kept by bucket: how many tuples to work on."""
     start: float = 0.0

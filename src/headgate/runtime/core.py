@@ -76,6 +76,7 @@ class Core:
         at_once: bool = True,
         seed: int = 0,
         reorder: str = "nonblocking",
+        ring: int | None = None,
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
@@ -95,6 +96,7 @@ class Core:
             packet_rows=packet_rows,
             queue_rows=QUEUE_PACKETS * packet_rows,
             reorder=reorder,
+            ring=ring,
             prepare=prepare,
             own=self.admission.own,
         )
@@ -311,7 +313,7 @@ class Core:
             engine, seconds, rows, {output.output.name: output.report for output in live.outputs}
         )
         report.requests = dict(self.lifecycle.requests)
-        report.ring_full = self.calls.ring_full.load()
+        report.ring_full = live.ring_full
         report.packet_rows = self.admission.packet_rows
         return report
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headgate.atomics import Counter
 from headgate.errors import HeadgateError, box_failed
 from headgate.graph.packet import Packet, empty_batch
 from headgate.runtime.boxes import Unit, Work
@@ -24,8 +23,6 @@ class Calls:
         self._letters = letters
         self._timer = timer
         self.processor = processor
-        self.ring_full = Counter()
-        """How often a result found its place taken."""
 
     def execute(self, work: Work) -> None:
         """Runs the operators of a call.  Needs no lock, since no other worker is inside its lanes."""
@@ -88,13 +85,11 @@ class Calls:
                 else:
                     member.gathered[arrow].append(packet)
 
-    def send(self, unit: Unit) -> bool:
-        """No lock: let a unit's results leave when it is their turn; false if it is too early, try again."""
+    def send(self, unit: Unit) -> None:
+        """No lock: let a unit's results leave when it is their turn."""
         unit.rounds = []
         taken = unit.live.reorder.send(unit.ticket, unit)
-        if not taken:
-            self.ring_full.fetch_add(1)
-        return taken
+        assert taken, "a unit was taken without a place for its results"
 
     def split(self, work: Work) -> None:
         """No lock: split what waits for that, so that workers can share it."""
@@ -127,8 +122,7 @@ class Calls:
             yield part.rows
             whole = buckets.complete(part)
             if whole is not None:
-                taken = live.reorder.send(whole.ticket, whole)
-                assert taken, "a unit was taken without a place for its results"
+                self.send(whole)
 
 
 def _merged(work: Work, gathered: list[list[Packet]]) -> list[Packet]:

@@ -14,6 +14,7 @@ from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.queues import Merge
 from headgate.runtime.report import BoxCall
+from headgate.runtime.room import give_back
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState
 
 Outputs = dict[int, LiveOutput]
@@ -123,6 +124,7 @@ class Finishing:
         while live.sent:
             unit = live.sent.popleft()
             del live.open_work[unit.ticket]
+            give_back(unit)
             live.finished = live.finished or unit.end
             if unit.error is not None:
                 self._lifecycle.fail(self._live.network.queries_of[live.place], unit.error, now)
@@ -168,8 +170,8 @@ class Finishing:
         self._check_merges(now, worker, outputs)
 
     def _recheck(self, live: LiveBox, now: float, worker: int) -> None:
-        """A box whose state is by bucket: what others can do in it changes while a call goes on."""
-        if live.buckets is None or live.removed:
+        """What can be done in a box changed: work on its buckets went on, or its ring has places again."""
+        if live.removed or (live.buckets is None and not live.stalled):
             return
         queue = self._live.measure(live)
         if queue.tuples != self._driver.catalog.boxes[live.place].queue.tuples:

@@ -64,11 +64,14 @@ class LiveNetwork:
         packet_rows: int,
         queue_rows: int,
         reorder: str,
+        ring: int | None,
         prepare: Callable[[Operator], Operator],
         own: Group,
     ) -> None:
         self.network = network
-        self.ring = max(RING, RING_OF_LANE * lanes)
+        self.ring = ring or max(RING, RING_OF_LANE * lanes)
+        self.ring_full = 0
+        """How often tuples waited because the ring had no place for their results."""
         self._reorder, self._prepare = reorder, prepare
         self.admitted = 0
         """Below this serial, every tuple has been queued."""
@@ -270,19 +273,21 @@ class LiveNetwork:
 
     def has_place(self, live: LiveBox) -> bool:
         """Whether the ring has a place for one more unit that waits for earlier ones to leave."""
-        return live.next_ticket - live.reorder.next < self.ring
+        return live.reorder.has_place(live.next_ticket)
 
     def measure(self, live: LiveBox) -> QueueState:
         if live.end_due:
             return QueueState(1)
         inbox = live.inbox
         full = NONE
-        if inbox.rows >= inbox.capacity:
+        if inbox.coming or inbox.rows >= inbox.capacity - inbox.packet_rows:
             full = frozenset(up for arrow, up in enumerate(live.feeders) if inbox.full(arrow))
         queue = inbox.measure("latency" in self.needs, full, "head" in self.needs)
+        live.stalled = queue.tuples > 0 and not self.has_place(live)
+        if live.stalled:
+            self.ring_full += 1
+            queue.tuples = 0  # its results would have to wait, and their worker with them
         if live.buckets is not None:
-            if not self.has_place(live):
-                queue.tuples = 0
             queue.tuples += live.buckets.waiting
         return queue
 

@@ -31,6 +31,8 @@ class Inbox:
     def __init__(self, capacity: int, packet_rows: int) -> None:
         self.capacity = capacity
         self.packet_rows = packet_rows
+        self.coming: dict[int, int] = {}
+        """By arrow, rows that are kept free for the results of calls under way."""
         self.loose: deque[Marker] = deque()
         """Markers that came without a tuple, to travel with whatever is taken next."""
 
@@ -91,10 +93,11 @@ class Inbox:
 
     def room(self, arrow: int) -> int:
         """Rows that this arrow finds room for.  Each has its own: one that waits must not shut others out."""
-        return self.capacity - self.rows
+        return self.capacity - self.rows - self.coming.get(arrow, 0)
 
     def full(self, arrow: int) -> bool:
-        return self.room(arrow) <= 0
+        """A box is not called for less than a quarter of a packet: trains are cut to the room there is."""
+        return self.room(arrow) <= self.packet_rows // 4
 
     def heads(self) -> list[Packet]:
         """The first packet of every arrow that has one."""
@@ -376,7 +379,9 @@ class Merge(Inbox):
         )
 
     def room(self, arrow: int) -> int:
-        room = self.capacity - (0 if arrow in self.unbounded else self._arrows[arrow].rows)
+        if arrow in self.unbounded:
+            return self.capacity
+        room = self.capacity - self._arrows[arrow].rows - self.coming.get(arrow, 0)
         # Of one serial all rows must be there before the first can leave, however many there are.
         return max(room, 1) if room <= 0 and self._arrows[arrow].stuck else room
 

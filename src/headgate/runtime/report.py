@@ -327,7 +327,7 @@ class Report:
     requests: dict[str, dict[str, QueryReport]] = field(default_factory=dict)
     """Of the last requests that have ended, by name, the reports of their queries."""
     ring_full: int = 0
-    """How often a result came too early for the ring in which results wait for earlier ones."""
+    """How often tuples waited because the ring, in which results wait for earlier ones, had no place."""
     semaphores: int = 0
     """On threads: operations on the semaphores on which workers sleep."""
     packet_rows: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -12,8 +13,9 @@ from headgate.runtime.network import LiveNetwork
 from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.queues import Round
+from headgate.runtime.room import fitting, give_back, keep_free, results_per_tuple
 from headgate.scheduling.catalog import BoxEntry
-from headgate.scheduling.events import Started
+from headgate.scheduling.events import Changed, Started
 from headgate.scheduling.interface import Call
 from headgate.scheduling.trains import WHOLE_QUEUE
 
@@ -61,19 +63,30 @@ class Starting:
             self._open_buckets(live, entry)
         if live.end_due:
             work: Work | None = self._open(live, worker, [], [Order(live.group.last, now, 1)], now)
-        elif live.buckets is not None:
+        elif live.buckets is not None:  # what waits there has its places
             work = self._enter(live, worker, max(1, call.train.size(entry, live.inbox)), now)
+        elif not self._live.has_place(live):
+            return None
         else:
-            rounds = self._take(live, max(1, call.train.size(entry, live.inbox)), now)
+            rows = fitting(live, call.train.size(entry, live.inbox), self._live.packet_rows)
+            rounds = self._take(live, rows, now)
             work = self._open(live, worker, rounds, _head(rounds), now) if rounds else None
         if work is None:
             return None
         queue = self._live.measure(live)
         more = live.task.begin(queue.tuples > 0)
         self._driver.tell(Started(now, worker, live.place, work.tuples, queue))
+        if work.ticket != NO_TICKET:
+            self._keep_free(live, work, work.tuples, now)
         if more:
             self._driver.spawn(live.place, queue, now, worker, immediate=False)
         return work
+
+    def _keep_free(self, live: LiveBox, unit: Unit, rows: int, now: float) -> None:
+        """Keep room for a unit's results, and tell of queues that have no more of it."""
+        for place in keep_free(live, unit, rows):
+            if live.place not in self._driver.catalog.boxes[place].queue.full:
+                self._driver.tell(Changed(now, place, self._live.measure(self._live.boxes[place])))
 
     def _take(self, live: LiveBox, rows: int, now: float) -> list[Round]:
         """At most that many rows of a box's queue, with the markers that wait there."""
@@ -98,6 +111,7 @@ class Starting:
             tuples=tuples,
             start=now,
         )
+        work.expected = tuples
         work.onward = [[] for _ in live.targets]
         work.members[live.place] = work
         live.end_due = False
@@ -137,7 +151,8 @@ class Starting:
             others = [w for w in feeder.live.open_work.values() if w is not feeder]
             if any(not isinstance(w, Work) or call.box not in w.members for w in others):
                 return False
-        return self._driver.catalog.has_room(call.box)
+        tuples = _coming(work, live)
+        return self._live.has_place(live) and fitting(live, tuples, tuples) >= tuples
 
     def join(self, work: Work, call: Call, now: float) -> Work:
         """A call becomes a member of a superbox."""
@@ -146,16 +161,18 @@ class Starting:
         head = (
             feeders[0].head if len(feeders) == 1 else [order for feeder in feeders for order in feeder.head]
         )
+        tuples = _coming(work, live)
         member = self._open(live, work.worker, [], head, now)
         member.members = work.members
         member.members[live.place] = member
+        member.expected = tuples
+        self._keep_free(live, member, tuples, now)
         for feeder in feeders:
+            give_back(feeder, live.inbox)
             for port, targets in enumerate(feeder.live.targets):
                 feeder.onward[port] += [(member, arrow) for target, arrow in targets if target is live]
         live.task.begin(False)
-        self._driver.tell(
-            Started(now, work.worker, live.place, 0, self._driver.catalog.boxes[call.box].queue)
-        )
+        self._driver.tell(Started(now, work.worker, live.place, 0, self._live.measure(live)))
         return member
 
     def pays_to_split(self, live: LiveBox) -> bool:
@@ -193,7 +210,11 @@ class Starting:
         if limit > buckets.waiting and self._live.has_place(live):
             entry = self._driver.catalog.boxes[live.place]
             rows = limit if entry.cost <= 0 else max(limit, int(UNIT_SECONDS / entry.cost))
-            rounds = self._take(live, min(rows, max(limit, self._admission.packet_rows)), now)
+            rows = min(rows, max(limit, self._admission.packet_rows))
+            # Units under way have their room; workers that join in on them need no more of it.
+            under_way = sum([unit.taken for unit in live.open_work.values()])
+            rows = fitting(live, rows + under_way, self._live.packet_rows + under_way) - under_way
+            rounds = self._take(live, rows, now) if rows > 0 else []
             if rounds:
                 taken = sum([packet.order.length for round_ in rounds for packet in round_])
                 unit = Unit(live, live.next_ticket, rounds, _head(rounds), taken=taken)
@@ -220,3 +241,9 @@ def _mark_begin(rounds: Sequence[Round], now: float) -> None:
 
 def _head(rounds: Sequence[Round]) -> list[Order]:
     return [packet.order for packet in rounds[0] if len(packet)]
+
+
+def _coming(work: Work, live: LiveBox) -> int:
+    """Tuples that the members of a superbox are expected to bring to a box that joins it."""
+    feeders = [work.members[place] for place in dict.fromkeys(live.feeders)]
+    return sum(math.ceil(feeder.expected * results_per_tuple(feeder.live)) for feeder in feeders)

@@ -74,6 +74,10 @@ class BoxEntry:
     tuples_in: int = 0
     tuples_out: int = 0
     busy: float = 0.0
+    inside: int = 0
+    """Tuples that calls under way have taken."""
+    most_out: float = 0.0
+    """The most results per tuple of any recent call."""
     removed: bool = False
     _recent: float = 0.0
     _recent_in: float = 0.0
@@ -135,6 +139,7 @@ class BoxEntry:
             self._recent_in = KEPT * self._recent_in + tuples
             self._recent_out = KEPT * self._recent_out + event.tuples_out
             self._recent_busy = KEPT * self._recent_busy + seconds
+            self.most_out = max(KEPT * self.most_out, event.tuples_out / tuples)
         weight = 1.0 if self.calls == 1 else SMOOTHING
         self._overhead += weight * (event.overhead - self._overhead)
 
@@ -150,7 +155,7 @@ class BoxEntry:
 
 _MEASURED = (
     *("calls", "tuples_in", "tuples_out", "busy", "_recent", "_recent_in", "_recent_out", "_recent_busy"),
-    *("_recent_squares", "_recent_products", "_overhead"),
+    *("_recent_squares", "_recent_products", "_overhead", "most_out"),
 )
 
 
@@ -177,6 +182,8 @@ class Catalog:
         """By box, whether it has tuples, a free lane and room for its results."""
         self.changed: dict[int, None] = {}
         """Boxes whose queue or readiness changed, in order; a policy that works them off clears it."""
+        self._taken: dict[tuple[int, int], int] = {}
+        """By worker and box, the tuples that a call under way has taken."""
         self._ready: list[int] = []
         self._turned: set[int] = set()
         """Boxes whose readiness is not in that list yet: an update costs its length, so readers do it."""
@@ -226,13 +233,17 @@ class Catalog:
             box = self.boxes[event.box]
             box.learn(event)
             box.running -= 1
+            box.inside -= self._taken.pop((event.worker, event.box), 0)
             for place, queue in event.queues:
                 self._queue(place, queue)
             self._refresh(event.box)
         elif isinstance(event, Spawned):
             self._queue(event.box, event.queue)
         elif isinstance(event, Started):
-            self.boxes[event.box].running += 1
+            box = self.boxes[event.box]
+            box.running += 1
+            box.inside += event.tuples
+            self._taken[event.worker, event.box] = event.tuples
             self._queue(event.box, event.queue)
         elif isinstance(event, Idle):
             if event.overhead:

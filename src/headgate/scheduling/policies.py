@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import Any
+from typing import Any, NoReturn
 
 from headgate.errors import PipelineError, nearest
+from headgate.scheduling import spelling
 from headgate.scheduling.aurora.application import (
     ApplicationAtATime,
     AutoTraversal,
@@ -39,6 +40,7 @@ from headgate.scheduling.interface import Policy
 from headgate.scheduling.las.policy import Las, Nls
 from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.ordered.last_in_pipeline import LastInPipeline
+from headgate.scheduling.spelling import Load
 from headgate.scheduling.trains import WHOLE_QUEUE, Train
 from headgate.scheduling.tuning.elastic import MARGIN, PERIOD, Elastic
 from headgate.scheduling.tuning.tuned import Tuned
@@ -62,6 +64,7 @@ __all__ = [
     "names",
     "reverse",
     "shedding",
+    "spelled",
     "superboxes",
     "then",
     "together",
@@ -225,14 +228,39 @@ def multi_class(
     return MultiClass(classes, otherwise=otherwise, period=period, batch=batch)
 
 
+_MAKERS: dict[str, Callable[..., Any]] = {
+    made.__name__: made for made in (elastic, haren, multi_class, shedding, tuned, by_class, reverse, then)
+}
+"""What makes policies, and functions for them, of others."""
+
+
+def spelled(text: str, load: Load | None = None) -> Policy:
+    """A policy with its options as one text: ``mc(train=64)``, ``tuned(qos)``, ``haren(prioritize=chain)``.
+
+    A train is a number of tuples or ``share(0.5)``, ``count(9)``, ``time(0.01)``, ``spread(0.1)``,
+    ``bytes(4096)``.  ``load`` gives the function that ``file.py:function`` names.
+    """
+
+    def refuse(path: str, name: str) -> NoReturn:
+        raise PipelineError(f"Policy '{text}': functions of a file work with 'headgate run' only.")
+
+    made = spelling.read(text, get, _MAKERS, load or refuse)
+    if not isinstance(made, str | Policy):
+        raise PipelineError(f"'{text}' is no policy. There are: {', '.join([*names(), *_MAKERS])}.")
+    return get(made)
+
+
 def get(policy: str | Policy, **options: Any) -> Policy:
     """The policy of that name, with its options if there are any, or the object given.
 
     For instance ``get("min_cost", train=hg.trains.Count(9))``, ``get("top_k", k=5)``, ``get("fcfs",
-    period=0.05)``.  The policy is called what you called it, also in reports.
+    period=0.05)``, or all in one text: ``get("top_k(k=5)")``.  The policy is called what you called it, also
+    in reports.
     """
     if isinstance(policy, Policy):
         return policy
+    if "(" in policy:
+        return spelled(policy)
     make = _POLICIES.get(_ALIASES.get(policy, policy))
     if make is None:
         raise PipelineError(

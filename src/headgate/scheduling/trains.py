@@ -17,6 +17,9 @@ from typing import Protocol
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import BoxEntry
 
+FIRST = 16
+"""Tuples by which a cost is learned: enough to tell it, few enough if a tuple takes a millisecond."""
+
 
 class Waiting(Protocol):
     """What an engine can say of the tuples that wait at a box."""
@@ -74,7 +77,10 @@ class Count(Train):
 
 @dataclass(frozen=True, slots=True)
 class Time(Train):
-    """As many tuples as are expected to take that many seconds; at least one."""
+    """As many tuples as are expected to take that many seconds; at least one.
+
+    While a box's cost is unknown, a few: the slice must hold from the first call.
+    """
 
     seconds: float
 
@@ -85,7 +91,8 @@ class Time(Train):
     def size(self, box: BoxEntry, waiting: Waiting | None = None) -> int:
         cost = box.cost
         if cost <= 0.0:
-            return box.queue.tuples
+            known = box.calls or box.stated_cost is not None
+            return box.queue.tuples if known else min(FIRST, box.queue.tuples)
         return max(1, min(box.queue.tuples, int(self.seconds / cost)))
 
 

@@ -14,7 +14,6 @@ from headgate import testing
 from headgate.connectors.source import Wait
 from headgate.errors import PipelineError
 from headgate.graph.operators import universal
-from headgate.runtime import network as live_network
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import RunCall
 from headgate.runtime.stimuli import Admitted, Free
@@ -154,14 +153,14 @@ def test_nothing_is_sent_behind_a_call_that_failed(reorder: str) -> None:
     assert len(calls) == 2
     for work in reversed(calls):
         core.calls.execute(work)
-        assert core.calls.send(work)
+        core.calls.send(work)
     assert [unit.ticket for unit in core.live.boxes[0].sent] == [0, 1]
     assert core.live.outputs[0].inbox.rows == 0
 
 
 @pytest.mark.parametrize("reorder", ["nonblocking", "lock"])
 def test_results_that_overtake_one_wait_for_it(reorder: str) -> None:
-    """The first packet is held until so many others are done that the ring of two is full."""
+    """The first packet is held until so many others are done that the ring of two is full, and no more."""
     done, enough = [0], threading.Event()
 
     def held(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -169,15 +168,15 @@ def test_results_that_overtake_one_wait_for_it(reorder: str) -> None:
             assert enough.wait(SOON)
         else:
             done[0] += 1
-            if done[0] == 3 - (reorder == "nonblocking"):
+            if done[0] == (1 if reorder == "nonblocking" else 3):
                 enough.set()
         return batch
 
     app, found = hg.App("overtaking"), list[dict[str, Any]]()
     stream = app.source("numbers", testing.from_rows(ROWS))
     stream.map_packets(held, schema=NUMBERS).to("all", hg.to_list(found))
-    with mock.patch.object(live_network, "RING", 2), mock.patch.object(live_network, "RING_OF_LANE", 0):
-        report = app.run(hg.Threads(workers=2, packet_rows=100, reorder=reorder), "tuple_at_a_time")
+    engine = hg.Threads(workers=2, packet_rows=100, reorder=reorder, ring=2)
+    report = app.run(engine, hg.policies.get("round_robin", train=Count(100)))
     assert found == ROWS
     assert (report.ring_full > 0) == (reorder == "nonblocking")
 
@@ -188,6 +187,7 @@ def test_results_that_overtake_one_wait_for_it(reorder: str) -> None:
         ({"reorder": "blocking"}, "nonblocking, lock"),
         ({"partitioning": "hibrid"}, "Did you mean 'hybrid'"),
         ({"buckets": 0}, "buckets=0"),
+        ({"ring": 0}, "ring=0"),
     ],
 )
 def test_a_scheme_that_there_is_not_is_said_at_once(given: dict[str, Any], said: str) -> None:

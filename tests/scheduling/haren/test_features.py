@@ -14,7 +14,7 @@ from headgate import testing
 from headgate.errors import PipelineError
 from headgate.machine import host as machines
 from headgate.scheduling.catalog import BoxEntry, Catalog
-from headgate.scheduling.events import Event, Finished, QueueState, Spawned, Started
+from headgate.scheduling.events import Changed, Event, Finished, QueueState, Spawned, Started
 from headgate.scheduling.haren import features
 from headgate.scheduling.haren.feature_table import BoxView, FeatureTable
 
@@ -59,6 +59,30 @@ def ran(
         Started(0.0, 0, box, tuples, queue or QueueState(0)),
         Finished(0.0, 0, box, tuples, int(out * tuples), seconds * tuples, 0.0),
     ]
+
+
+def test_load_and_rates_count_tuples_inside_calls_and_are_never_negative() -> None:
+    """A box is stuck in a call with all its tuples: its work is not done, and nothing has left (H10)."""
+    entries = chain(2)
+    catalog = Catalog(entries)
+    for event in [*ran(0, 0.01, tuples=100), Spawned(0.0, 0, QueueState(500))]:
+        catalog.apply(event)
+    made = FeatureTable(catalog.boxes, 1)
+    made.begin(1.0)
+    box = made.boxes[0]
+    assert (box.arrival_rate, box.load) == (600.0, pytest.approx(0.01 * (500 + 600)))
+    catalog.apply(Started(1.0, 0, 0, 500, QueueState(0)))
+    refresh(made, {0}, now=2.0)
+    assert (box.arrival_rate, box.load) == (0.0, pytest.approx(0.01 * 500))
+    catalog.apply(Spawned(2.0, 0, QueueState(50)))
+    refresh(made, {0}, now=3.0)
+    assert (box.arrival_rate, box.load) == (50.0, pytest.approx(0.01 * (550 + 50)))
+    catalog.apply(Finished(3.5, 0, 0, 500, 500, 5.0, 0.0))
+    refresh(made, {0}, now=4.0)
+    assert (box.arrival_rate, box.load) == (0.0, pytest.approx(0.01 * 50))
+    catalog.apply(Changed(4.5, 0, QueueState(0), removed=True))
+    refresh(made, {0}, now=5.0)
+    assert (box.arrival_rate, box.load) == (0.0, 0.0)
 
 
 def refresh(made: FeatureTable, touched: set[int], now: float = 1.0) -> None:

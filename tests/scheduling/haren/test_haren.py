@@ -18,9 +18,9 @@ from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import Finished, Idle, QueueState, Spawned, Started, Timer
-from headgate.scheduling.haren.policy import FAVOUR, FIRST, Haren
+from headgate.scheduling.haren.policy import FAVOUR, Haren
 from headgate.scheduling.interface import Call, Reschedule, Run, SetTimer, Wake
-from headgate.scheduling.trains import Count, Time
+from headgate.scheduling.trains import FIRST, Count, Time
 
 
 def period_over(brain: Brain, time: float) -> None:
@@ -80,11 +80,10 @@ def test_without_a_batch_a_call_is_short_in_time_once_its_cost_is_known() -> Non
     brain = Brain(policies.haren(), [BoxEntry("a", 1, (), (), ("q",))])
     brain.queue(0, 5000)
     brain.tell(Idle(0.0, 0))
-    assert brain.decisions[-1] == Run(0, (Call(0, Count(FIRST)),))
-    brain.tell(
-        Started(0.0, 0, 0, 1024, QueueState(4000)), Finished(1.0, 0, 0, 1024, 0, 1.0, 0.0), Idle(1.0, 0)
-    )
     assert brain.decisions[-1] == Run(0, (Call(0, Time(0.01)),))
+    assert Time(0.01).size(brain.catalog.boxes[0]) == FIRST
+    brain.tell(Started(0.0, 0, 0, 16, QueueState(4984)), Finished(0.016, 0, 0, 16, 0, 0.016, 0.0))
+    assert Time(0.01).size(brain.catalog.boxes[0]) == 10
 
 
 def test_workers_run_the_boxes_that_they_were_given() -> None:

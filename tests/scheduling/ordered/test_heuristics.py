@@ -48,6 +48,25 @@ def chosen(policy: Policy, boxes: list[BoxEntry], events: list[Event]) -> list[i
     return boxes_of(play(policy, boxes, events))
 
 
+@pytest.mark.parametrize("policy", ["ct", "et", "qst", "lp(fused=False)"])
+def test_a_slice_holds_from_the_first_call_on(policy: str) -> None:
+    """A tuple takes 1 ms, which nobody has said: no call takes longer than a slice of 16 ms (O4)."""
+    app = hg.App("slices")
+    rows = app.source("rows", testing.Timed([(0.0, [{"n": number} for number in range(3_000)])]))
+    rows.filter("n >= 0", name="unknown").to("q", hg.to_list([]))
+    report = app.run(hg.Simulated(workers=1, costs={"unknown": 1e-3}), policy)
+    assert max(call.end - call.start for call in report.trace) <= 0.0161
+
+
+def test_plain_lp_gives_one_box_and_the_default_goes_on_with_its_results() -> None:
+    events = [*known((1e-3, 1.0), (1e-3, 1.0), (1e-3, 1.0)), *queued(100, 100), Idle(1.0, 0)]
+    plans = {}
+    for policy in ("lp(fused=False)", "lp"):
+        [run] = [made for made in play(policy, chain(), events) if isinstance(made, Run)]
+        plans[policy] = [call.box for call in run.plan]
+    assert plans == {"lp(fused=False)": [1], "lp": [1, 2]}
+
+
 # --- queue-size throttling ------------------------------------------------------------------------------
 
 

@@ -40,8 +40,12 @@ def _distinct(group: Ints, values: pa.Array) -> tuple[Ints, Ints]:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         group, values = group[valid], values.drop_null()
     item = values.to_numpy()
-    order = np.lexsort((item, group))
-    group, item = group[order].astype(np.int64), item[order]
-    new = np.ones(len(item), dtype=bool)
-    new[1:] = (item[1:] != item[:-1]) | (group[1:] != group[:-1])
-    return group[new], item[new]
+    if not len(item):
+        return item, item
+    low, span = int(item.min()), int(item.max()) - int(item.min()) + 1
+    # Both in one word, which is sorted much faster than rows: item numbers leave room for the group.
+    both = np.sort(group.astype(np.int64) * span + (item - low))
+    new = np.ones(len(both), dtype=bool)
+    new[1:] = both[1:] != both[:-1]
+    group, item = np.divmod(both[new], span)
+    return group, item + low

@@ -16,9 +16,9 @@ from headgate.runtime.report import Overhead
 class _Door:
     """In place of a box's reordering: units wait here until there was time to send them."""
 
-    def __init__(self, reorder: Reorder[Unit], ring: int | None) -> None:
+    def __init__(self, reorder: Reorder[Unit]) -> None:
         self.reorder = reorder
-        self._ring = ring
+        self.has_place = reorder.has_place
         self.fresh: list[Unit] = []
         """What a worker has just brought."""
         self.units: dict[int, Unit] = {}
@@ -32,8 +32,6 @@ class _Door:
         return self.reorder.next
 
     def send(self, number: int, unit: Unit) -> bool:
-        if self._ring is not None and number >= self.next + self._ring:
-            return False
         self.fresh.append(unit)
         return True
 
@@ -63,8 +61,7 @@ class Doors:
         """For boxes that have none yet."""
         if self._send_cost:
             for live in [live for live in self._live.boxes if not isinstance(live.reorder, _Door)]:
-                ring = None if self._lock else self._live.ring
-                self._doors[live.place] = live.reorder = _Door(live.reorder, ring)  # type: ignore[assignment]
+                self._doors[live.place] = live.reorder = _Door(live.reorder)  # type: ignore[assignment]
 
     def pass_on(self, work: Work) -> Process:
         """Let the time pass that a worker's results take to leave."""

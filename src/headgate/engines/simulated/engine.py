@@ -15,6 +15,7 @@ from headgate.engines.base import (
     Progress,
     Until,
     check_packet_rows,
+    check_ring,
     check_scheme,
 )
 from headgate.engines.simulated.costs import Costs
@@ -45,7 +46,7 @@ class Simulated(Engine):
 
     ``send_cost`` is the seconds that passing on a result takes, one after the other for each box.  A worker
     whose box is being sent by another leaves its results to that one with ``reorder="nonblocking"``, and
-    waits for its turn with ``"lock"``.
+    waits for its turn with ``"lock"``.  ``ring``: see ``Threads``.
 
     ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
     every plan, or what a function of the policy says, which it calls once a plan is made.
@@ -72,6 +73,7 @@ class Simulated(Engine):
         packet_rows: int | str | None = None,
         costs: Mapping[str, float] | str | Path | Calibration | None = None,
         reorder: str = "nonblocking",
+        ring: int | None = None,
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
@@ -97,6 +99,7 @@ class Simulated(Engine):
             raise PipelineError(f"Simulated(quantum={quantum:g}): it must be positive.")
         check_packet_rows("Simulated", packet_rows)
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
+        check_ring("Simulated", ring)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
         if partitioning == "shared":
             raise PipelineError(
@@ -114,6 +117,7 @@ class Simulated(Engine):
             seed=seed,
             packet_rows=packet_rows,
             reorder=reorder,
+            ring=ring,
             partitioning=partitioning,
             buckets=buckets,
             split=split,

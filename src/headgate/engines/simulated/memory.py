@@ -222,7 +222,7 @@ class Memory:
         found: list[tuple[Block, int]] = []
         inbox, rows = live.inbox, self._rows[live.place]
         for arrow, queue in enumerate(self._queues[live.place]):
-            left = inbox.capacity - inbox.room(arrow)
+            left = inbox.capacity - inbox.room(arrow) - inbox.coming.get(arrow, 0)
             while rows[arrow] > left and queue:
                 block, there = queue.popleft()
                 taken = min(there, rows[arrow] - left)

@@ -94,6 +94,7 @@ class SimulatedRun:
             at_once=not settings.decision_cost,
             seed=settings.seed or seed,
             reorder=settings.reorder,
+            ring=settings.ring,
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,

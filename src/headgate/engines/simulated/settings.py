@@ -23,6 +23,7 @@ class Settings:
     seed: int
     packet_rows: int | str | None
     reorder: str
+    ring: int | None
     partitioning: str
     buckets: int
     split: bool | None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headgate.engines.simulated.barrier import Barrier
 from headgate.engines.simulated.cores import Cores
 from headgate.engines.simulated.doors import Doors
-from headgate.engines.simulated.kernel import Kernel, Process, Resume
+from headgate.engines.simulated.kernel import Kernel, Process
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
 from headgate.graph.packet import Packet
@@ -52,8 +52,6 @@ class Workers:
         """Workers that are about to go on."""
         self._gone: set[int] = set()
         """Workers that were too many and have gone."""
-        self._refused: list[Resume] = []
-        """Workers whose results found their places taken."""
         self.grow(core.driver.workers)
 
     def grow(self, count: int) -> None:
@@ -135,17 +133,13 @@ class Workers:
             yield from self._consume(work)
         else:
             yield from self._execute(work)
-            while not self._core.calls.send(work):
-                yield self._refused.append  # others' calls make room in the ring
+            self._core.calls.send(work)
             yield from self._doors.pass_on(work)
         now = self._kernel.now()
         if self._settings.send_cost:
             work.overhead += now - work.ended
-        refused, self._refused = self._refused, []
         self._obey(self._core.handle(CallEnded(work), now))
         self._made_room()
-        for resume in refused:
-            self._kernel.soon(resume)
 
     def _execute(self, work: Work) -> Process:
         core, settings, costs = self._core, self._settings, self._settings.costs

@@ -18,6 +18,7 @@ from headgate.engines.base import (
     Progress,
     Until,
     check_packet_rows,
+    check_ring,
     check_scheme,
     refuse_history,
 )
@@ -40,6 +41,8 @@ class Threads(Engine):
 
     ``packet_rows``: rows of a packet; by default half of L2, and "auto" finds the best while running.
     ``reorder``: how results of several workers on one box are put in order, "nonblocking" or "lock".
+    ``ring``: calls of one box that may be under way or wait for an earlier one; by default 32, or four for
+    each worker.  A box whose ring is full is left alone, and its workers go on elsewhere.
     ``partitioning``: how workers share a keyed box, "hybrid", "partitioned" or "shared", by ``buckets`` of
     its keys; ``split`` says whether they do: True always, False never, None where its tuples are so dear
     that it pays.  ``allocator``: where packets' memory comes from: "default" is numpy's allocator and Arrow's
@@ -58,6 +61,7 @@ class Threads(Engine):
         partitioning: str = "hybrid",
         buckets: int = 100,
         *,
+        ring: int | None = None,
         split: bool | None = None,
         allocator: str = memory.DEFAULT,
         grace: float = 5.0,
@@ -68,12 +72,13 @@ class Threads(Engine):
             raise PipelineError(f"Threads(buckets={buckets}): it must be at least 1.")
         check_packet_rows("Threads", packet_rows)
         check_scheme("Threads", "reorder", reorder, reordering.SCHEMES)
+        check_ring("Threads", ring)
         check_scheme("Threads", "partitioning", partitioning, PARTITIONING)
         check_scheme("Threads", "allocator", allocator, memory.names())
         if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MOST_GRACE:
             raise PipelineError(f"Threads(grace={grace!r}): it must be a number of seconds, at most a day.")
         self.workers, self.allocator = workers, allocator
-        self.settings = Settings(packet_rows, reorder, partitioning, buckets, split, float(grace))
+        self.settings = Settings(packet_rows, reorder, partitioning, buckets, split, float(grace), ring)
 
     @property
     def topology(self) -> Topology:

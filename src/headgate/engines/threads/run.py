@@ -85,6 +85,7 @@ class ThreadsRun(RealtimeRun):
             drain=until == "drained",
             seed=seed,
             reorder=settings.reorder,
+            ring=settings.ring,
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,
@@ -328,7 +329,7 @@ class ThreadsRun(RealtimeRun):
         Unless a worker waits for it the feeder is woken only for as much as it admits at a time: whenever it
         comes, it takes the interpreter from a worker.
         """
-        least = 1 if urgent else FEED_PACKETS * self.core.admission.packet_rows
+        least = (1 if urgent else FEED_PACKETS) * self.core.admission.packet_rows
         if self.held and any(self.core.live.room(place) >= least for place in self.held):
             self.room.notify()
 

@@ -15,3 +15,4 @@ class Settings:
     buckets: int
     split: bool | None
     grace: float
+    ring: int | None = None

@@ -17,9 +17,6 @@ from headgate.runtime.core import Core
 from headgate.runtime.instructions import Instruction, Park, RunCall
 from headgate.runtime.stimuli import CallEnded, CallProgressed, Free, Seen, Stimulus
 
-RETRY = 50e-6
-"""Seconds until a result that found its place in the ring taken is tried again."""
-
 
 class Run(Protocol):
     """What workers need of their run."""
@@ -164,8 +161,8 @@ class Workers(WorkerPool):
             calls.execute(work)
         work.ended = run.clock.now()
         for member in work.members.values():
-            while member.ticket != NO_TICKET and not run.closed and not calls.send(member):
-                time.sleep(RETRY)
+            if member.ticket != NO_TICKET and not run.closed:
+                calls.send(member)
         if run.closed:
             return
         work.sending = run.clock.now() - work.ended

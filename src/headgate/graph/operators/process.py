@@ -34,7 +34,7 @@ from headgate.graph.schema import normalise, require_columns
 from headgate.graph.time import NEVER, Clock, event_times, time_column
 
 _STATE = pa.schema([("_state", pa.binary())])
-_SPARE_KEYS = 1024
+SPARE_KEYS = 1024
 
 
 class Initial:
@@ -155,7 +155,7 @@ class KeyedProcessState(State):
         self.values: dict[int, Any] = {}
         self.seen: Ints = np.empty(0, dtype=np.int64)
         self.clock = Clock()
-        self._look_at = _SPARE_KEYS
+        self._look_at = SPARE_KEYS
         self._touched: Touched | None = None
 
     def touch(self, slots: Ints) -> None:
@@ -190,7 +190,7 @@ class KeyedProcessState(State):
             self.values = dict(zip(slots.tolist(), values, strict=True))
             self.seen = np.full(len(self.index), NEVER, dtype=np.int64)
             self.seen[slots] = seen
-        self._look_at = max(_SPARE_KEYS, 2 * len(live))
+        self._look_at = max(SPARE_KEYS, 2 * len(live))
 
     def snapshot(self) -> pa.Table:
         return self._table(self.live())
@@ -274,7 +274,8 @@ class KeyedProcess(Operator):
         state.touch(slots)
         values, expire = state.values, self.expire
         where, before = slots.tolist(), state.seen[slots].tolist()
-        now, maximum = self._times(packet, state.clock)
+        times, maximum = self.times(packet, state.clock)
+        now = times.tolist()
         seen: dict[int, int] = {}
         """When the keys of this packet were last seen in it."""
 
@@ -295,13 +296,13 @@ class KeyedProcess(Operator):
         state.forget()
         return [results]
 
-    def _times(self, packet: Packet, clock: Clock) -> tuple[list[int], int]:
-        """Time at every row, itself included, and after the packet."""
+    def times(self, packet: Packet, clock: Clock) -> tuple[Ints, int]:
+        """Time at every row, itself included, and after the packet; 0 where nothing expires."""
         if self.on is None or self.expire is None:
-            return [], clock.maximum
+            return np.zeros(len(packet), dtype=np.int64), clock.maximum
         passage = clock.pass_by(packet, packet.schema.get_field_index(self.on))
         own = event_times(packet.batch.column(self.on))
-        return np.maximum(passage.before, own).tolist(), passage.maximum
+        return np.maximum(passage.before, own), passage.maximum
 
     def snapshot_schema(self) -> pa.Schema:
         keys = [self.inputs[0].field(name) for name in self.keys]

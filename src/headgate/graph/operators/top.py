@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import BadRow, PipelineError
-from headgate.graph.columns import Ints, from_places, key_columns, lexical_order, sort_keys, taken
+from headgate.graph.columns import Ints, from_places, key_columns, least, lexical_order, sort_keys, taken
 from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.operator import Kind, Operator, State
 from headgate.graph.operators._user import located, refuse_far_times, set_apart
@@ -18,6 +19,8 @@ from headgate.graph.packet import Packet, empty_batch
 from headgate.graph.time import LIMIT, NEVER, Clock, check_length, time_column
 from headgate.sql import compile_ordering
 
+_WORTH = 2
+"""Choosing pays for windows with so many times the rows that are kept."""
 _NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -183,12 +186,9 @@ class Top(Operator):
         keys = []
         for place, (_, descending, nulls_first) in enumerate(self.ordering):
             keys += sort_keys(rows.column(self.end + 2 + place), descending, nulls_first)
-        if len(ends) > 4 * self.n and not self.keys and bool((ends == ends[0]).all()):
-            # One window: rows that are worse than the n-th best by the first key need no sorting.
-            enough = np.flatnonzero(keys[0] <= np.partition(keys[0], self.n - 1)[self.n - 1])
-        else:
-            enough = np.arange(len(ends))
-        keys = [*groups, *keys, rows.column(self.end + 1).to_numpy()]
+        keys.append(rows.column(self.end + 1).to_numpy())
+        enough = np.arange(len(ends)) if self.keys else self._enough(ends, keys)
+        keys = [*groups, *keys]
         order = enough[lexical_order([key[enough] for key in keys])]
         begins = np.zeros(len(order), dtype=np.bool_)
         for group in groups:
@@ -196,6 +196,18 @@ class Top(Operator):
         places = np.arange(len(order))
         rank = places - np.maximum.accumulate(np.where(begins, places, 0))
         return taken(rows, order[rank < self.n])
+
+    def _enough(self, ends: Ints, keys: Sequence[npt.NDArray[Any]]) -> Ints:
+        """The rows that are among the best of their windows, in any order: only these need sorting."""
+        rows = np.arange(len(ends))
+        if len(ends) <= _WORTH * self.n:
+            return rows
+        if bool((ends[1:] < ends[:-1]).any()):
+            rows = np.argsort(ends, kind="stable")
+        windows = np.split(rows, (np.diff(ends[rows]) != 0).nonzero()[0] + 1)
+        if len(ends) <= _WORTH * self.n * len(windows):
+            return rows
+        return np.concatenate([least(keys, window, self.n) for window in windows])
 
     def _key_order(self, rows: pa.RecordBatch) -> list[Any]:
         return [key for place in range(self.end) for key in sort_keys(rows.column(place))]

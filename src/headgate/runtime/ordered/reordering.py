@@ -6,7 +6,7 @@ result ``number`` on if all earlier ones have left, or else leaves it to the wor
 
 - ``nonblocking``: a bounded ring.  A worker puts its result into its place, which no other uses, and sends
   on what is next if no other is doing so.  No worker ever waits for one that is sending.  A result that
-  lies so far ahead that its place is taken is refused, and its worker tries again.
+  lies so far ahead that its place is taken is refused, so ``has_place`` is asked before work is taken.
 - ``lock``: one lock around everything, and a buffer without bound.  A worker waits while another sends.
 """
 
@@ -35,6 +35,10 @@ class NonBlocking(Generic[T]):
     def next(self) -> int:
         """The number that leaves next."""
         return self._next.load()
+
+    def has_place(self, number: int) -> bool:
+        """Whether a result of that number would be taken; once it would, it always will."""
+        return number < self._next.load() + self._size
 
     def send(self, number: int, result: T) -> bool:
         """Whether the result was taken; if not, try again: earlier ones have to leave first."""
@@ -79,6 +83,10 @@ class LockBased(Generic[T]):
     def next(self) -> int:
         """The number that leaves next."""
         return self._next.load()
+
+    def has_place(self, number: int) -> bool:
+        """Always true: the buffer has no bound."""
+        return True
 
     def send(self, number: int, result: T) -> bool:
         """Always true: the buffer has no bound."""

@@ -46,10 +46,14 @@ class BoxView:
         return self._table.now
 
     def per_second(self, what: str, total: float) -> float:
-        """By how much a total has grown per second since the last scheduling task."""
+        """By how much a total has grown per second since the last scheduling task.
+
+        A total that falls, because a queue was emptied from outside, has not grown: a rate is never negative.
+        """
         now = self._table.now
         before, total_before, rate = self._seen.get(what, (0.0, 0.0, 0.0))
         if now > before:
+            total = max(total, total_before)
             rate = (total - total_before) / (now - before)
             self._seen[what] = (now, total, rate)
         return rate

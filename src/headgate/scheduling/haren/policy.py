@@ -50,8 +50,6 @@ PATIENCE = 1.0
 FAVOUR = 0.005
 SLICE = 0.01
 """Seconds that a batch takes if none is given."""
-FIRST = 1024
-"""Tuples of a first call, whose cost is not known, if no batch is given."""
 _TIMER = "haren"
 
 
@@ -249,8 +247,7 @@ class Haren(Chooser):
             return Count(self.batch)
         if self.batch is not None:
             return self.batch
-        entry = self.catalog.boxes[box]
-        return Time(SLICE) if entry.calls or entry.stated_cost is not None else Count(FIRST)
+        return Time(SLICE)
 
     def step(self, worker: int, now: float) -> Plan | None:
         """Boxes by priority, each with those that follow it, until the step is full.

@@ -59,7 +59,7 @@ def mean_latency(box: BoxView) -> float:
 @ship("time")
 def arrival_rate(box: BoxView) -> float:
     """Tuples that came to its queue per second, since the last scheduling task."""
-    return box.per_second("arrival_rate", box.entry.tuples_in + box.entry.queue.tuples)
+    return box.per_second("arrival_rate", _arrived(box))
 
 
 @ship("time")
@@ -70,9 +70,14 @@ def output_rate(box: BoxView) -> float:
 
 @ship()
 def load(box: BoxView) -> float:
-    """Seconds of work that waits, and that a second brought since it was last looked at."""
-    waiting = box.entry.queue.tuples
-    return float(box.cost * (waiting + box.per_second("load", box.entry.tuples_in + waiting)))
+    """Seconds of work that waits or is under way, and that a second brought since it was last looked at."""
+    held = box.entry.queue.tuples + box.entry.inside
+    return float(box.cost * (held + box.per_second("load", _arrived(box))))
+
+
+def _arrived(box: BoxView) -> int:
+    """Tuples that have come to it, with those inside calls: they have left the queue, and are not done."""
+    return box.entry.tuples_in + box.entry.inside + box.entry.queue.tuples
 
 
 @ship("downstream")

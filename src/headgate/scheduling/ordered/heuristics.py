@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from headgate.scheduling.events import Event, Finished
 from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.pull import Pull
-from headgate.scheduling.trains import Time
+from headgate.scheduling.trains import WHOLE_QUEUE, Time
 
 SLICE = 0.016
 """Seconds for which a worker is given a box."""
@@ -43,7 +43,8 @@ class TimeSliced(Pull):
 
     def run(self, box: int) -> Plan:
         self._last = box
-        return (Call(box, self._train),)
+        # Where starting a plan costs something, short trains do not pay, and the engine bounds long ones.
+        return (Call(box, WHOLE_QUEUE if self.catalog.plan_overhead else self._train),)
 
     def turn(self, box: int) -> int:
         """How long ago its turn was, among equals: the next after the last one chosen comes first."""

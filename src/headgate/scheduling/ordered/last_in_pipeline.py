@@ -8,7 +8,7 @@ from headgate.scheduling.events import Event, Finished, Idle
 from headgate.scheduling.interface import Call, Decision, Plan
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.steps import Step
-from headgate.scheduling.trains import WHOLE_QUEUE, Count, Train
+from headgate.scheduling.trains import WHOLE_QUEUE, Count, Time, Train
 
 SLICE = 0.016
 """Seconds for which a worker takes a box and what follows it."""
@@ -30,12 +30,15 @@ class LastInPipeline(Pull):
     below the usual length a train shrinks only if that much per tuple cannot be overhead.
 
     A step has whole queues, and takes the next superboxes along until it is full.
+
+    ``fused=False`` is LP as the paper prints it: a worker gets that one box for a slice, and asks again.
     """
 
     name = "lp"
 
-    def __init__(self, time_slice: float = SLICE) -> None:
+    def __init__(self, time_slice: float = SLICE, *, fused: bool = True) -> None:
         self.time_slice = time_slice
+        self.fused = fused
 
     def begin(self, workers: int) -> None:
         self._after: dict[int, Plan] = {}
@@ -65,6 +68,9 @@ class LastInPipeline(Pull):
         if not ready:
             return None
         box = min(ready, key=self._rank) if len(ready) > 1 else ready[0]
+        if not self.fused:
+            self._last = box
+            return (Call(box, Time(self.time_slice)),)
         return self._superbox(box, worker, Count(self._trains.get(box, USUAL_TRAIN)))
 
     def step(self, worker: int, now: float) -> Plan | None:
