@@ -229,7 +229,8 @@ def multi_class(
 
 
 _MAKERS: dict[str, Callable[..., Any]] = {
-    made.__name__: made for made in (elastic, haren, multi_class, shedding, tuned, by_class, reverse, then)
+    made.__name__: made
+    for made in (elastic, haren, multi_class, shedding, superboxes, tuned, by_class, reverse, then)
 }
 """What makes policies, and functions for them, of others."""
 
