@@ -23,9 +23,10 @@ class PriorityTuple(Pull):
     A box's expected output latency is the mean latency of its queue plus the cost of everything downstream.
     Its gradient says how much utility a second of delay loses there, its slack how long until that changes;
     where several queries need it, gradients add up and the smallest slack counts.  The box runs with all that
-    follows it, for a time slice.  No box starves, though utility past its last critical point has nothing
-    more to lose: of every eight decisions one goes to the box that has been longest without a call, so a box
-    that is ready runs after at most eight times as many decisions as there are boxes.
+    follows it, for a time slice.  A box past its last critical point has nothing more to lose, but something
+    to win back (``worth``).  No box starves: of every eight decisions one goes to the box that has been
+    longest without a call, so one that is ready runs after at most eight times as many decisions as there
+    are boxes.
 
     With ``train``, calls take what that rule says.  With ``traverse``, the whole query of the box runs, in
     the order of that traversal.
@@ -86,6 +87,27 @@ class PriorityTuple(Pull):
             slack = min(slack, goal.slack(expected))
         return gradient, -slack
 
+    def worth(self, place: int, now: float) -> tuple[float, float]:
+        """The priority, in which what can be won back counts like what can be lost."""
+        gradient, slack = self.priority(place, now)
+        if slack > -math.inf:
+            return gradient, slack
+        latency = self.catalog.boxes[place].latency(now)
+        goals = [self.catalog.goals[query] for query, _ in self._below[place]]
+        return self._regained(place, sum([g.utility(0.0) - g.utility(latency) for g in goals])), slack
+
+    def _regained(self, place: int, lost: float) -> float:
+        """Utility per second that queries which have lost it win back, if a backlog is worked off at once.
+
+        Section 6.1 looks at what waits, and that has nothing more to lose: after an overload tight queries
+        would stay late for ever.  But what comes after the backlog is worth something again, and results
+        leave in order, so the backlog has to go first.
+        """
+        if lost <= 0:
+            return 0.0
+        backlog = self.catalog.boxes[place].queue.tuples * self.catalog.through(place, {})
+        return lost / max(backlog, self.time_slice)
+
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
         if not ready:
@@ -113,7 +135,7 @@ class PriorityTuple(Pull):
     def _box(self, ready: Sequence[int], now: float) -> Plan:
         """The box of the highest priority; of equal ones they take turns."""
         count = len(self.catalog.boxes)
-        ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
+        ranks = {box: (*self.worth(box, now), -((box - self._last - 1) % count)) for box in ready}
         return self._plan(max(ready, key=ranks.__getitem__), now)
 
     def _plan(self, place: int, now: float) -> Plan:
