@@ -77,7 +77,7 @@ def write(spark: Any, names: list[str]) -> None:
     page = [
         "# Functions",
         "",
-        f"Headgate knows {len(rows)} of Spark's functions by name. `headgate functions [PATTERN]` lists them",
+        f"This page lists the {len(rows)} of Spark's functions that Headgate knows. `headgate functions [PATTERN]` lists them",
         f"with an example each. `scripts/functions_table.py` writes this page from Spark {spark.version}.",
         "",
         "*By arrays*: a packet's values are computed at once. *Per distinct value or row*: no kernel does",

@@ -34,6 +34,7 @@ PUBLISHED = {
     1_000_000: (32_800, 2_600_000, 35_200, 62_800, 292, 400, 4, 10),
     5_000_000: (248_700, 18_400_000, 210_700, 417_600, 1_200, 493, 4, 10),
 }
+"""Rows per question that SP²Bench's authors report (ICDE 2009), rounded, and quoted from memory."""
 """By triples, how many rows the questions have on the benchmark's own data (SP²Bench, table of results)."""
 
 

@@ -355,8 +355,8 @@ def demo(
 ) -> None:
     """Run a live shop: five TPCx-BB queries and forty small ones over one stream, tight and loose.
 
-    Open the page that it names: a rush comes, and tight queries stay in their goals while loose ones wait;
-    then a policy that knows no goals takes over for a while.
+    Open the page that it names: a rush comes, and then a policy that knows no goals takes over for a while.
+    The page shows which queries meet their goals, and why others are late.
 
     Example: `headgate demo --seconds 30 --compare`
     """
