@@ -77,8 +77,8 @@ def write(spark: Any, names: list[str]) -> None:
     page = [
         "# Functions",
         "",
-        f"This page lists the {len(rows)} of Spark's functions that Headgate knows. `headgate functions [PATTERN]` lists them",
-        f"with an example each. `scripts/functions_table.py` writes this page from Spark {spark.version}.",
+        f"This page lists the {len(rows)} of Spark's functions that Headgate knows. `headgate functions",
+        f"[PATTERN]` shows an example of each. `scripts/functions_table.py` writes it, for {spark.version}.",
         "",
         "*By arrays*: a packet's values are computed at once. *Per distinct value or row*: no kernel does",
         "it, so Python sees the distinct values of a column, or rows if several operands vary. *Compared*:",

@@ -149,7 +149,7 @@ def check(operator: Operator, calls: Sequence[list[Packet]], keys: int, plan: Pl
             for module, name in (
                 (window_state, "_FEW"),
                 (running, "_FEW"),
-                (process, "_SPARE_KEYS"),
+                (process, "SPARE_KEYS"),
                 (join_state, "_SPARE_KEYS"),
             ):
                 patch.setattr(module, name, 0)
