@@ -214,6 +214,8 @@ class Starting:
             # Units under way have their room; workers that join in on them need no more of it.
             under_way = sum([unit.taken for unit in live.open_work.values()])
             rows = fitting(live, rows + under_way, self._live.packet_rows + under_way) - under_way
+            # A call takes one tuple at least: a worker that got nothing would ask again at once, for ever.
+            rows = max(rows, 0 if buckets.waiting else 1)
             rounds = self._take(live, rows, now) if rows > 0 else []
             if rounds:
                 taken = sum([packet.order.length for round_ in rounds for packet in round_])
