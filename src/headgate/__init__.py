@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headgate.runtime.report import Report
     from headgate.scheduling import policies, trains
     from headgate.scheduling.haren.features import feature
+    from headgate.sql import udf
 
 __version__ = "0.3.0"
 """The one place that states the version; pyproject.toml reads it from here."""

@@ -138,7 +138,6 @@ def test_a_plan_that_cannot_be_taken_over_names_the_node(session: Any, folder: P
     for frame, words in (
         (changed, ["MapInPandas", "no box"]),
         (shifted.count(), ["offset"]),
-        (programs.json_in_text(session, folder), ["Project", "from_json"]),
         (session.range(3), ["readStream"]),
     ):
         with pytest.raises(PipelineError) as raised:

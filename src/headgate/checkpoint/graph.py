@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.graph.drops import Dropper
@@ -239,6 +240,8 @@ def _plain(value: Any) -> Any:
         return _schema_data(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in sorted(value.items(), key=str)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

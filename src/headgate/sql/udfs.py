@@ -31,6 +31,10 @@ class Udf:
     type: pa.DataType
     kind: Kind
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A process that gets the function knows it by its name from then on."""
+        return _arrived, (self.name, self.function, self.type, self.kind)
+
     def __call__(self, *values: Any) -> Any:
         return self.function(*values)
 
@@ -67,6 +71,11 @@ class Udf:
 
 
 UDFS: dict[str, Udf] = {}
+
+
+def _arrived(name: str, function: Callable[..., Any], type_: pa.DataType, kind: Kind) -> Udf:
+    made = UDFS[name] = Udf(name, function, type_, kind)
+    return made
 
 
 def udf(

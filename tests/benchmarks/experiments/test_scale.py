@@ -138,5 +138,5 @@ def test_a_process_that_ends_is_an_error_with_its_last_words() -> None:
 
 
 def test_a_size_is_refused_where_it_means_nothing(quiet: Console) -> None:
-    with pytest.raises(PipelineError, match="'decisions' takes no --rows; spark-scale"):
+    with pytest.raises(PipelineError, match="'decisions' takes no --rows; requests, spark-scale"):
         registry.run_benches(["decisions"], True, quiet, rows=10)

@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 import headgate.errors
 from headgate.errors import PipelineError
+from headgate.sql.udfs import UDFS
 
 _PACKAGE = Path(headgate.errors.__file__).parent
 _shipped: WeakSet[Any] = WeakSet()
@@ -31,7 +32,8 @@ def pickled(pipeline: Any) -> bytes:
 
     with _by_value(cloudpickle):
         try:
-            data: bytes = cloudpickle.dumps(pipeline)
+            # First the user's functions: expressions are compiled from their text where they arrive.
+            data: bytes = cloudpickle.dumps((tuple(UDFS.values()), pipeline))
         except Exception as error:
             raise PipelineError(
                 f"The pipeline cannot be sent to Spark's workers: {type(error).__name__}: {error}. A "

@@ -144,7 +144,8 @@ def pipeline(root: str, name: str) -> Nodes:
                 f"checkpoint '{root}': pipeline file pipelines/{name} is damaged; start the application "
                 "again, which writes it anew."
             )
-        found = _pipelines[root, name] = pickle.loads(data)
+        _, found = pickle.loads(data)
+        _pipelines[root, name] = found
         # Compiled expressions are many objects that stay: looking through them again and again for garbage
         # takes longer than a step.
         gc.freeze()
