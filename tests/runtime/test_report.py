@@ -167,3 +167,17 @@ def test_delivered_utility_is_reported_beside_what_could_be_had_at_most(load: fl
     assert query.attainable == pytest.approx(0.75)
     assert query.qos is not None
     assert query.qos == pytest.approx(0.75) if load < 1 else query.qos < 0.5
+
+
+def test_a_report_prints_as_a_table_of_its_queries() -> None:
+    app = hg.App("shop")
+    rows = app.source("rows", testing.from_rows([{"x": 1}, {"x": 2}, {"x": 0}]))
+    rows.filter("x > 1").to("big", hg.to_list([]))
+    rows.select("1 / x AS y").to("ratios", hg.to_list([]))
+    head, names, big, ratios = repr(app.run(hg.Simulated(workers=1))).splitlines()
+    assert "simulated" in head
+    assert "3 tuples" in head
+    assert names.split() == ["query", "results", "p50", "p99", "late", "shed"]
+    assert big.split() == ["big", "1", "0.0", "ms", "0.0", "ms", "0", "0"]
+    assert ratios.split()[:5] == ["ratios", "0", "-", "-", "0"]
+    assert "failed: " in ratios

@@ -356,3 +356,22 @@ class Report:
     def throughput(self) -> float:
         """Source tuples per second."""
         return self.tuples / self.seconds if self.seconds > 0 else float("nan")
+
+    def __repr__(self) -> str:
+        """What each query did and how late its results were, as a table."""
+        head = (
+            f"Report({self.engine}, {self.policy}, {self.workers} workers: "
+            f"{self.tuples:,} tuples in {self.seconds:.2f} s)"
+        )
+        rows: list[tuple[str, ...]] = [("query", "results", "p50", "p99", "late", "shed", "")]
+        for own in self.queries.values():
+            times = [f"{s * 1000:,.1f} ms" for s in (own.latency.p50, own.latency.p99)]
+            times = times if own.latency.count else ["-", "-"]
+            why = f"failed: {own.error}" if own.error is not None else ""
+            rows.append((own.name, f"{own.tuples_out:,}", *times, f"{own.late:,}", f"{own.shed:,}", why))
+        widths = [max(len(row[place]) for row in rows) for place in range(6)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(row[n].rjust(widths[n]) for n in range(1, 6)), row[6]])
+            for row in rows
+        ]
+        return "\n".join([head, *(f"  {line.rstrip()}" for line in lines)])
