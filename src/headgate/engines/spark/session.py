@@ -209,7 +209,7 @@ def present_cores(session: Any) -> int | None:
     if is_connect(session):
         return None
     try:
-        return max(1, int(session.sparkContext.defaultParallelism))
+        return parallelism(session)
     except Exception:  # a step will say it
         return None
 

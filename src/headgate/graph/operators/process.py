@@ -146,17 +146,40 @@ class Process(Operator):
         return [map_batch(packet, lambda batch: fn(batch, memory), self.outputs[0], self.label)]
 
 
-class KeyedProcessState(State):
-    """One object per key, in the key's slot, and when the key was last seen."""
+class KeyStates(State):
+    """A state per key, in the key's slot, and when the key was last seen."""
 
-    def __init__(self, operator: KeyedProcess) -> None:
-        self._operator = operator
-        self.index = KeyIndex(operator.key_types)
-        self.values: dict[int, Any] = {}
+    def __init__(self, key_types: Sequence[pa.DataType]) -> None:
+        self.index = KeyIndex(key_types)
         self.seen: Ints = np.empty(0, dtype=np.int64)
         self.clock = Clock()
         self._look_at = SPARE_KEYS
         self._touched: Touched | None = None
+
+    def track(self) -> None:
+        self._touched = Touched()
+
+    def apply(self, changes: pa.Table) -> None:
+        self.clock.maximum, _, _ = marks([changes], NEVER)
+        self.load(changes)
+        self.forget()
+
+    def load(self, table: pa.Table) -> None:
+        """Put back the states of keys, in place of those that they have."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop expired keys, now and then."""
+        raise NotImplementedError
+
+
+class KeyedProcessState(KeyStates):
+    """One object per key."""
+
+    def __init__(self, operator: KeyedProcess) -> None:
+        super().__init__(operator.key_types)
+        self._operator = operator
+        self.values: dict[int, Any] = {}
 
     def touch(self, slots: Ints) -> None:
         """Note that the states of ``slots`` may be about to change."""
@@ -175,7 +198,6 @@ class KeyedProcessState(State):
         return live
 
     def forget(self) -> None:
-        """Drop expired keys, now and then."""
         if self._operator.expire is None or len(self.index) < self._look_at:
             return
         live = self.live()
@@ -195,21 +217,12 @@ class KeyedProcessState(State):
     def snapshot(self) -> pa.Table:
         return self._table(self.live())
 
-    def track(self) -> None:
-        self._touched = Touched()
-
     def changes(self) -> pa.Table:
         slots = self.live(tracked(self._touched).take())
         there = np.fromiter((slot in self.values for slot in slots.tolist()), dtype=bool, count=len(slots))
         return self._table(slots[there])
 
-    def apply(self, changes: pa.Table) -> None:
-        self.clock.maximum, _, _ = marks([changes], NEVER)
-        self.load(changes)
-        self.forget()
-
     def load(self, table: pa.Table) -> None:
-        """Put back the states of keys, in place of those that they have."""
         for batch in table.to_batches():
             slots = self.index.slots(batch.columns[: len(self._operator.keys)], batch.num_rows)
             self.seen = grown(self.seen, len(self.index), NEVER)

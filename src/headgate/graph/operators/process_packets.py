@@ -19,14 +19,12 @@ import pyarrow as pa
 from headgate.errors import OperatorError, PipelineError
 from headgate.graph.columns import Ints
 from headgate.graph.durations import Duration
-from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import grown
-from headgate.graph.operator import State
 from headgate.graph.operators._user import map_batch, refuse_far_times
-from headgate.graph.operators.process import SPARE_KEYS, KeyedProcess
-from headgate.graph.operators.snapshots import Touched, marked, marks, tracked
+from headgate.graph.operators.process import SPARE_KEYS, KeyedProcess, KeyStates
+from headgate.graph.operators.snapshots import marked, marks, tracked
 from headgate.graph.packet import Packet
-from headgate.graph.time import NEVER, Clock
+from headgate.graph.time import NEVER
 
 Array = npt.NDArray[Any]
 _PART = "_state."
@@ -49,17 +47,13 @@ class KeyArrays(Mapping[str, Array]):
         return len(self._arrays)
 
 
-class KeyArraysState(State):
+class KeyArraysState(KeyStates):
     """By slot of a key: its parts, and when it was last seen (``NEVER``: its state is as new)."""
 
     def __init__(self, operator: KeyedPackets) -> None:
+        super().__init__(operator.key_types)
         self._operator = operator
-        self.index = KeyIndex(operator.key_types)
         self.arrays: dict[str, Array] = {name: first[:0] for name, first in operator.initial.items()}
-        self.seen: Ints = np.empty(0, dtype=np.int64)
-        self.clock = Clock()
-        self._look_at = SPARE_KEYS
-        self._touched: Touched | None = None
 
     def grow(self) -> None:
         """Room for every key that has a slot."""
@@ -96,7 +90,6 @@ class KeyArraysState(State):
         return live
 
     def forget(self) -> None:
-        """Drop expired keys, now and then."""
         if self._operator.expire is None or len(self.index) < self._look_at:
             return
         live = self._live(np.arange(len(self.index)))
@@ -118,19 +111,10 @@ class KeyArraysState(State):
     def snapshot(self) -> pa.Table:
         return self._table(self._live(np.arange(len(self.index))))
 
-    def track(self) -> None:
-        self._touched = Touched()
-
     def changes(self) -> pa.Table:
         return self._table(self._live(tracked(self._touched).take()))
 
-    def apply(self, changes: pa.Table) -> None:
-        self.clock.maximum, _, _ = marks([changes], NEVER)
-        self.load(changes)
-        self.forget()
-
     def load(self, table: pa.Table) -> None:
-        """Put back the states of keys, in place of those that they have."""
         for batch in table.to_batches():
             slots = self.index.slots(batch.columns[: len(self._operator.keys)], batch.num_rows)
             self.grow()

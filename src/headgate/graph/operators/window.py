@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import BadRow, PipelineError
-from headgate.graph.aggregates import Input, accumulator, evaluate
+from headgate.errors import PipelineError
+from headgate.graph.aggregates import Input, accumulator
 from headgate.graph.columns import Ints, key_columns, lexical_order, refuse_duplicates, sort_keys, taken
 from headgate.graph.durations import Duration, parse_period
 from headgate.graph.operator import Kind
-from headgate.graph.operators._user import located, refuse_far_times, set_apart
 from headgate.graph.operators.panes import Closed, Panes, countable, joined
 from headgate.graph.operators.session import Sessions
 from headgate.graph.operators.snapshots import marks
@@ -121,16 +120,7 @@ class WindowAggregate(GatheredWindows):
 
     def process(self, packets: Sequence[Packet], state: WindowState) -> list[Packet]:
         packet = packets[0]
-        refuse_far_times(self, packets)
-        passage = state.clock.pass_by(packet, self.time_index)
-        late = (passage.times == NEVER) | state.groups.late(passage.times, passage.before)
-        batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
-        try:
-            inputs = evaluate(self.aggregates, batch)
-        except BadRow as bad:
-            raise located(bad, self.label, packet, rows) from bad
-        state.late += len(late_packet)
-        slots = state.keys.slots([batch.column(c) for c in self.key_indices], batch.num_rows)
+        passage, rows, slots, inputs, late_packet = self.take_in(packet, state)
         results, causes = self._pass(state, passage, rows, slots, inputs)
         state.seen += len(packet)
         state.clock.maximum = passage.maximum

@@ -9,12 +9,13 @@ of its windows starts with a later one.  Within the range, rows are late by the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import BadRow
-from headgate.graph.aggregates import Accumulators, evaluate
+from headgate.graph.aggregates import Accumulators, Input, evaluate
 from headgate.graph.columns import Ints
 from headgate.graph.gathered import Gathered
 from headgate.graph.numbering import grown
@@ -29,6 +30,16 @@ from headgate.sql import Aggregate
 Batches = list[pa.RecordBatch]
 _PAYS = 0.25
 """Groups per row of the first packet up to which groups are sent instead of rows."""
+
+
+class TakenIn(NamedTuple):
+    """How time moved with a packet; its rows that are not late (None: all), their keys' slots and inputs."""
+
+    passage: Passage
+    rows: Ints | None
+    slots: Ints
+    inputs: list[Input]
+    late: Packet
 
 
 class GatheredWindows(Operator):
@@ -47,7 +58,7 @@ class GatheredWindows(Operator):
         state: WindowState,
         now: int,
         passage: Passage,
-        batches: list[pa.RecordBatch],
+        batches: Batches,
         causes: list[Ints],
     ) -> None:
         """Close windows: their results and causes."""
@@ -56,6 +67,20 @@ class GatheredWindows(Operator):
     def stacked(self, batches: Batches, causes: list[Ints]) -> tuple[pa.RecordBatch, Ints]:
         """All results as one batch, with their causes."""
         raise NotImplementedError
+
+    def take_in(self, packet: Packet, state: WindowState) -> TakenIn:
+        """A packet as a state sees it; late rows are set apart and counted."""
+        refuse_far_times(self, [packet])
+        passage = state.clock.pass_by(packet, self.time_index)
+        late = (passage.times == NEVER) | state.groups.late(passage.times, passage.before)
+        batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
+        try:
+            inputs = evaluate(self.aggregates, batch)
+        except BadRow as bad:
+            raise located(bad, self.label, packet, rows) from bad
+        state.late += len(late_packet)
+        slots = state.keys.slots([batch.column(c) for c in self.key_indices], batch.num_rows)
+        return TakenIn(passage, rows, slots, inputs, late_packet)
 
     def gather(self, packets: Sequence[Packet]) -> Gathered | None:
         """The groups of the rows of ``packets``; None if there are nearly as many of them as rows."""
@@ -66,17 +91,9 @@ class GatheredWindows(Operator):
         ticks: list[Ticks] = []
         seen = 0
         for packet in packets:
-            refuse_far_times(self, [packet])
+            passage, rows, slots, inputs, _ = self.take_in(packet, state)
             numbered = Packet(packet.batch, packet.order.with_ordinals(np.arange(seen, seen + len(packet))))
             ticks.append(ticks_of(numbered, self.time_index, self.time_limit, self.time_grain))
-            passage = state.clock.pass_by(packet, self.time_index)
-            late = (passage.times == NEVER) | groups.late(passage.times, passage.before)
-            batch, rows, late_packet = set_apart(packet, late, self.nothing(1))
-            try:
-                inputs = evaluate(self.aggregates, batch)
-            except BadRow as bad:
-                raise located(bad, self.label, packet, rows) from bad
-            slots = state.keys.slots([batch.column(c) for c in self.key_indices], batch.num_rows)
             times, before = passage.times, passage.before
             if rows is not None:
                 times, before = times[rows], before[rows]
@@ -84,7 +101,6 @@ class GatheredWindows(Operator):
             found = state.add(slots, times, before, inputs, np.zeros(len(times), dtype=np.int64))
             counts = grown(counts, groups.count, 0)
             counts[: groups.count] += np.bincount(found, minlength=groups.count)
-            state.late += len(late_packet)
             state.clock.maximum = passage.maximum
             if not seen and groups.count > _PAYS * len(packet):
                 return None
