@@ -23,6 +23,7 @@ LAYERS = [
     "runtime",
     "control",
     "engines",
+    "recording",
     "web",
     "api",
     "extend",
@@ -36,7 +37,8 @@ own ``__init__``: the public names."""
 
 
 def layer(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
+    found = module.split(".")[1] if "." in module else module
+    return "cli" if found == "__main__" else found
 
 
 def modules(root: Path) -> dict[str, Path]:

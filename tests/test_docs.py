@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 import headgate as hg
+from headgate.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -120,3 +125,53 @@ def test_a_page_starts_with_what_it_is_for(page: str) -> None:
     title, _, rest = text(page).partition("\n\n")
     assert title.startswith("# ")
     assert re.match(r"This (page|folder) ", rest), f"{page} should begin with 'This page …'"
+
+
+# --- the site -----------------------------------------------------------------------------------------------
+
+
+def site() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(text("mkdocs.yml"))
+    return found
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    def pages(part: Any) -> list[str]:
+        if isinstance(part, str):
+            return [part]
+        return [page for each in (part if isinstance(part, list) else part.values()) for page in pages(each)]
+
+    generated = {"index.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+    listed = pages(site()["nav"])
+    assert sorted(listed) == sorted({*generated, *(p.removeprefix("docs/") for p in PAGES if "/" in p)})
+
+
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_outside(tmp_path: Path) -> None:
+    """Every link and anchor leads somewhere; what a page loads comes with it."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "api.html").read_text(encoding="utf-8")
+    assert all(f'id="headgate.{name}"' in api for name in ("App", "Stream", "from_files", "Threads"))
+    loads = re.compile(r"""<(?:script|img|link)[^>]*?(?:src|href)="(https?:[^"]*)""")
+    for page in tmp_path.rglob("*.html"):
+        assert [
+            url for url in loads.findall(page.read_text(encoding="utf-8")) if "canonical" not in url
+        ] == []
+
+
+def test_the_kubernetes_manifest_says_what_the_guide_promises() -> None:
+    parts = {part["kind"]: part for part in yaml.safe_load_all(text("deploy/kubernetes.yaml"))}
+    run = parts["Deployment"]["spec"]
+    [container] = run["template"]["spec"]["containers"]
+    assert (run["replicas"], run["strategy"]["type"]) == (1, "Recreate")
+    assert container["env"][0]["name"] == "HEADGATE_TOKEN"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "page"}
+    assert str(ports["page"]) in container["args"][-1]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in run["template"]["spec"]["volumes"]}
+    # The image's command takes these arguments.
+    told = CliRunner().invoke(cli, ["run", "--help"])
+    assert all(option in told.output for option in container["args"] if option.startswith("--"))
