@@ -12,11 +12,14 @@ from typing import Any
 
 from headgate.connectors.maven import spark_home
 from headgate.demo.processes import Installation, Server, ServerError, free_ports
+from headgate.engines.spark.class_archive import java_options
 
 HOST = "127.0.0.1"
 START_SECONDS = 180
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a Java that has little to do and is soon over: no time to optimise."""
 LOCAL = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
-"""Drivers and workers use this Python, and nobody asks for this machine's name."""
+"""Drivers and workers use this Python, and no one resolves this machine's name."""
 
 
 class Cluster(Installation):
@@ -81,8 +84,8 @@ class Cluster(Installation):
         home = spark_home()
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments]
         env = {**LOCAL, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
-        # Little to do and soon over: no time to optimise.  Nobody submits over REST.
-        env["SPARK_DAEMON_JAVA_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        # No job is submitted over REST.
+        env["SPARK_DAEMON_JAVA_OPTS"] = QUICK_JAVA + java_options()
         env["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false"
         name = f"Spark's {role.split('.')[1].lower()}"
         return Server(name, command, self._folder / f"{role}-{len(self.servers)}.log", env)

@@ -106,6 +106,7 @@ class Finding:
                 side.measured,
                 side.baseline,
                 side.holds,
+                "" if side.holds else self.why,
             )
             for engine, side in self.sides.items()
         ]

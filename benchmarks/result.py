@@ -17,13 +17,18 @@ class Result:
     baseline: float | None
     holds: bool | None
     """None: nothing is claimed."""
+    why: str = ""
+    """If it does not hold: what was measured that says why."""
 
     @property
     def ratio(self) -> float | None:
         return self.measured / self.baseline if self.baseline else None
 
     def to_data(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio}
+        data = asdict(self) | {"ratio": self.ratio}
+        if not self.why:
+            del data["why"]
+        return data
 
     def cells(self) -> list[str]:
         def number(value: float | None) -> str:

@@ -160,6 +160,7 @@ def measure_queries(allocator: str, folder: str) -> dict[str, float]:
         "superblocks": memory.superblocks,
         "recollected": memory.recollected,
         "outstanding": memory.outstanding,
+        "rounding": memory.rounding,
         "fragmentation": memory.fragmentation,
     }
 
@@ -257,7 +258,8 @@ def under_queries(quick: bool, console: Console) -> list[Result]:
     console.print(
         f"local: {ours['in classes']:.0%} of our bytes in size classes, {ours['superblocks']:.0f} "
         f"superblocks, {ours['recollected']:,.0f} blocks recollected from other threads, "
-        f"{ours['fragmentation']:.1%} lost to rounding, {ours['outstanding']:.0f} blocks left at the end"
+        f"{ours['rounding']:.1%} lost to rounding, fragmentation {ours['fragmentation']:.2f}, "
+        f"{ours['outstanding']:.0f} blocks left at the end"
     )
     rates = {name: max(run["rows/s"] for run in runs) for name, runs in found.items()}
     return [

@@ -1,9 +1,9 @@
 """The experiments of Aurora (sections 3, 5 and 6): figures 3, 5 to 9, 11, 13 and 14.
 
 On threads with one worker, which keeps a core busy while the sources have the other; in simulation at the
-paper's size, with fewer tuples and one run instead of six, since it has no noise to average.  There a call
-and a decision cost what the paper implies (``runs.CALL`` and ``DECISION``), except in figures 13 and
-14, where a decision costs what it really takes.
+paper's size, with fewer tuples.  Figures 3, 5, 7 and 8 are means of six networks.  In simulation a call and
+a decision cost what the paper implies (``runs.CALL`` and ``DECISION``), except in figure 5, where they cost
+what they take here, and in figures 13 and 14, where a decision does.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ def run(quick: bool, console: Console) -> list[Result]:
         batching.Sizes(
             4,
             5,
-            (25, 100),
+            (50, 200),
             loads=(0.3, 0.7, 0.9),
             thread_loads=(0.3, 0.9),
             shares=(0.2, 1.0),
             depth=4,
             forest=5,
+            runs=1,
         )
         if quick
         else batching.Sizes(40, 20)
     )
     orders = (
-        traversals.Sizes(6, 5, (15e-6, 120e-6, 960e-6), (15e-6, 480e-6), depth=4, waiting=10)
+        traversals.Sizes(6, 5, (15e-6, 120e-6, 960e-6), (15e-6, 480e-6), depth=4, waiting=10, runs=1)
         if quick
         else traversals.Sizes(30, 10)
     )

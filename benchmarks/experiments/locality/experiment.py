@@ -14,14 +14,18 @@ from rich.console import Console
 
 from benchmarks.experiments import allocator
 from benchmarks.experiments.locality import assumptions, host, machines
+from benchmarks.experiments.requests import experiment as requests
+from benchmarks.experiments.requests.cases import Data
+from benchmarks.experiments.requests.machines import Machines, bobox, las
 from benchmarks.paired import PAIRS
 from benchmarks.result import Result
-from benchmarks.workloads import tpcx_bb
+from benchmarks.workloads import tpcx_bb, xquery
 
 QUICK = host.Sizes(
     pairs=3,
     least=0.0,
-    rows=80_000,
+    triples=5_000,
+    document=5_000,
     shop_rows=3_000,
     sweep_rows=200_000,
     sweep_rounds=1,
@@ -31,36 +35,34 @@ QUICK = host.Sizes(
 FULL = host.Sizes(
     PAIRS,
     least=1.5,
-    rows=6_000_000,
+    triples=100_000,
+    document=xquery.NODES,
     shop_rows=400_000,
     sweep_rows=8_000_000,
     sweep_rounds=5,
     sweep_seconds=3,
     tuner_seconds=40,
 )
-QUICK_MACHINES = machines.Sizes(alone=16, each=3, sorting=2, computing=(1e-9,), smaller={})
-FULL_MACHINES = machines.Sizes(
-    alone=256,
-    each=50,
-    sorting=12,
-    computing=machines.COMPUTING,
-    smaller={machines.SMP: (256, 64, 16), machines.NUMA: (32,)},
-)
+PACKETS, QUICK_PACKETS = 256, 16
+"""Of the pipelines in simulation."""
 
 
 def run(quick: bool, console: Console) -> list[Result]:
     """The host, the papers' machines, and the allocator."""
-    sizes, simulated = (QUICK, QUICK_MACHINES) if quick else (FULL, FULL_MACHINES)
+    sizes = QUICK if quick else FULL
+    packets, plans = (QUICK_PACKETS, requests.QUICK) if quick else (PACKETS, requests.FULL)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         console.print(f"generating {2 * sizes.shop_rows:,} clicks and sales …")
-        data = tpcx_bb.generate(Path(folder), sizes.shop_rows, seed=1)
-        results = host.contests(sizes, data, console)
-    results += host.packet_sizes(sizes, console)
-    results += machines.las(simulated, console)
-    results += assumptions.run(simulated, console)
-    results += machines.bobox(simulated, console)
-    results += machines.remote(simulated, console)
-    results += machines.packet_sizes(simulated, console)
+        shop = tpcx_bb.generate(Path(folder) / "shop", sizes.shop_rows, seed=1)
+        data = Data(Path(folder))
+        results = host.contests(sizes, shop, data.of(sizes.triples), console)
+        results += host.packet_sizes(sizes, console)
+        simulated = Machines(plans, data)
+        results += las(simulated, console, plans.questions)
+        results += assumptions.run(simulated, console)
+        results += bobox(simulated, console, plans.loads)
+    results += machines.remote(packets, machines.COMPUTING[:1] if quick else machines.COMPUTING, console)
+    results += machines.packet_sizes(packets, console)
     if quick:
         console.print("the allocator: headgate bench allocator")
         return results

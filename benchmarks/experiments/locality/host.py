@@ -11,10 +11,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.experiments.requests.cases import BASELINES, MANY, asked
 from benchmarks.findings import checked
 from benchmarks.paired import Paired, interleaved
 from benchmarks.result import Result
-from benchmarks.workloads import requests
+from benchmarks.workloads import requests, xquery
 from headgate.api import App
 from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
@@ -24,9 +25,10 @@ from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.tuning.packet_size import PacketTuner
 
-MANY = 16
-CONTESTS = (("las", "nls"), ("bobox", "bobox_baseline"))
+CONTESTS = tuple(BASELINES.items())
 """Which policy is compared with which."""
+ASKED = ("q2", "q4", "q6")
+"""SP²Bench's questions of which LAS says most; all eight are in ``headgate bench requests``."""
 SOURCES = {"las": "locality-aware scheduling, section 6", "bobox": "Bobox, section 6"}
 SWEPT = (1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288)
 """Rows of a packet."""
@@ -41,13 +43,14 @@ NEAR = 0.95
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured; rows are all requests' of a run together."""
+    """How much is measured."""
 
     pairs: int
     least: float
     """Seconds that either side of a pair runs for at least, in as many runs as that takes."""
-    rows: int
-    """Of pipelines; sorting takes an eighth of them for as long."""
+    triples: int
+    document: int
+    """Nodes of the document that Bobox's plan reads."""
     shop_rows: int
     """In the files of each TPCx-BB stream; sixteen requests together read sixteen times as many."""
     sweep_rows: int
@@ -74,15 +77,19 @@ class Case:
         return f"{self.name}, {self.count} request{'s' if self.count > 1 else ''}"
 
 
-def cases(sizes: Sizes, data: Path) -> list[Case]:
+def cases(sizes: Sizes, shop: Path, triples: Path) -> list[Case]:
+    """Questions of both papers' plans, and the five TPCx-BB queries."""
     found = []
-    for kind, share in (("pipeline", 1), ("sort_merge", 8)):
-        for count in (1, MANY):
-            rows = sizes.rows // share // count
-            found.append(Case(kind, count, [lambda k=kind, c=count, r=rows: requests.network(c, k, r)]))  # type: ignore[misc]
-    alone = [lambda q=query: requests.queries(data, 1, (q,)) for query in requests.TPCX_BB]
+    nodes = xquery.document(sizes.document)
+    for count in (1, MANY):
+        for name in ASKED:
+            found.append(Case(name, count, [lambda n=name, c=count: asked(triples, n, c)]))  # type: ignore[misc]
+        found.append(
+            Case(f"{xquery.OPERATORS} operators", count, [lambda c=count: xquery.network(nodes, c)])  # type: ignore[misc]
+        )
+    alone = [lambda q=query: requests.queries(shop, 1, (q,)) for query in requests.TPCX_BB]
     found.append(Case("tpcx-bb", 1, alone))
-    found.append(Case("tpcx-bb", MANY, [lambda: requests.queries(data, MANY)]))
+    found.append(Case("tpcx-bb", MANY, [lambda: requests.queries(shop, MANY)]))
     return found
 
 
@@ -114,7 +121,7 @@ def contest(case: Case, one: str, other: str, sizes: Sizes) -> Contest:
     )
 
 
-def contests(sizes: Sizes, data: Path, console: Console) -> list[Result]:
+def contests(sizes: Sizes, shop: Path, triples: Path, console: Console) -> list[Result]:
     """Every policy against what its paper compares it with, on one and on sixteen requests."""
     table = Table(
         title=f"times as fast as the other, {sizes.pairs} interleaved pairs; semaphores per 100 calls",
@@ -124,7 +131,7 @@ def contests(sizes: Sizes, data: Path, console: Console) -> list[Result]:
     for column in columns:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     results = []
-    for case in cases(sizes, data):
+    for case in cases(sizes, shop, triples):
         for one, other in CONTESTS:
             found = contest(case, one, other, sizes)
             both = [*(f"{s:.3f}" for s in found.seconds), *(f"{t:.2f}" for t in found.touched)]
@@ -183,9 +190,7 @@ def packet_sizes(
     half = default_packet_rows()
     swept = sorted({*SWEPT, half})
     kinds: dict[str, Callable[[int], Report]] = {
-        "with an end": lambda rows: requests.network(1, "pipeline", sizes.sweep_rows).run(
-            engine(rows), "bobox"
-        ),
+        "with an end": lambda rows: requests.pipelines(1, sizes.sweep_rows).run(engine(rows), "bobox"),
         "without": lambda rows: _without_end(rows, sizes, engine),
     }
     rates: dict[str, dict[int, list[float]]] = {kind: {rows: [] for rows in swept} for kind in kinds}

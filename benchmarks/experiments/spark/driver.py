@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.experiments.spark.driver_worker import Cost
 from benchmarks.experiments.spark.many import worker
+from benchmarks.parts import chosen
 from benchmarks.result import Result
 from headgate.errors import HeadgateError
 
@@ -26,22 +27,25 @@ KINDS = {
     "slices": "cores, one stateless query",
     "shards": "cores, one keyed query",
 }
+LIMIT = 90.0
+"""Seconds after which a measurement is given up."""
 PARTS = ("plan", "order", "collect", "record", "log", "position", "tell", "rest")
 
 
-def run(quick: bool, console: Console) -> list[Result]:
-    """All kinds and sizes, then what was to be shown."""
+def run(quick: bool, console: Console, *, part: str | None = None) -> list[Result]:
+    """All kinds and sizes, or one kind; then what was to be shown."""
     found: dict[tuple[str, int], Cost] = {}
-    seconds = 3.0 if quick else 10.0
-    for kind in KINDS:
+    seconds = 2.0 if quick else 10.0
+    for kind in chosen("spark-driver", KINDS, part):
         for size in SIZES:
             try:
                 options = ("--size", str(size))
-                data = worker(kind, seconds, 1.0, *options, module="driver_worker", limit=300.0)
+                data = worker(kind, seconds, 1.0, *options, module="driver_worker", limit=LIMIT)
             except HeadgateError as error:
                 console.print(f"{size} {KINDS[kind]}: {error}", highlight=False, markup=False)
                 continue
-            found[kind, size] = Cost(**data)
+            found[kind, size] = cost = Cost(**data)
+            console.print(f"{size:,} {KINDS[kind]}: {1e3 * cost.all:.2f} ms a step", highlight=False)
     console.print(table(found))
     return claims(found)
 

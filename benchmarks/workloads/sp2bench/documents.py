@@ -7,7 +7,9 @@ year, so that the last year can be cut behind the document with which there are 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,39 +23,55 @@ ERDOES = -1
 PAGES, LONGEST, PER_VOLUME = 400, 40, 12
 """First pages, pages of a document, numbers of a volume."""
 
+WRITTEN = 1 << 20
+"""Authorships of earlier years that are remembered."""
+RANK_BITS = 32
+_PROCEEDINGS = CLASSES.index("Proceedings")
+
 OWN = ("ee", "url", "isbn", "note", "abstract")
 """Attributes whose value no other document has: they are numbered."""
 _BY_YEAR = ("volume", "number", "month", "chapter")
 
 
+Drawn = tuple[str, Ints, Ints]
+"""An attribute, and pairs: documents and values, or by ``member-N`` bags and documents."""
+
+
 @dataclass
-class Bibliography:
-    """What was drawn.  A triple is a pair of numbers under a predicate; what they number depends on it."""
+class Counts:
+    """How many there are of what; complete when all years are drawn."""
 
-    classes: list[Ints] = field(default_factory=list)
-    """By document the number of its class, year by year."""
-    pairs: dict[str, list[tuple[Ints, Ints]]] = field(default_factory=lambda: defaultdict(list))
-    """By attribute documents and values; by ``member-N`` bags and documents."""
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Of persons, bags and attributes' own values, how many there are."""
-    triples: int = 0
-
-    def column(self, attribute: str) -> tuple[Ints, Ints]:
-        parts = self.pairs.get(attribute, [])
-        if not parts:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        return np.concatenate([s for s, _ in parts]), np.concatenate([o for _, o in parts])
+    documents: Ints = field(default_factory=lambda: np.zeros(len(CLASSES), dtype=np.int64))
+    """By class."""
+    own: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Of persons, bags, and attributes' own values."""
+    erdoes: bool = False
+    """Whether he has written anything."""
+    year: int = growth.FIRST_YEAR
+    """The last one."""
+    triples: int = len(CLASSES)
+    """At first: that they are classes of documents."""
 
 
-def draw(triples: int, seed: int) -> Bibliography:
-    """Documents from 1936 on, until there are so many triples."""
-    made, state = Bibliography(), _State(np.random.default_rng(seed))
-    made.triples = len(CLASSES)  # that they are classes of documents
-    year = growth.FIRST_YEAR
-    while made.triples < triples:
-        _Year(made, state, year).settle(triples)
-        year += 1
-    return made
+def coded(kind: int | Ints, rank: int | Ints) -> Any:
+    """A document as a number: its class, and its place in the class."""
+    return np.left_shift(kind, RANK_BITS) + rank
+
+
+def decoded(documents: Ints) -> tuple[Ints, Ints]:
+    return documents >> RANK_BITS, documents & ((1 << RANK_BITS) - 1)
+
+
+def draw(triples: int, seed: int, counts: Counts) -> Iterator[Drawn]:
+    """Documents from 1936 on, year by year, until there are so many triples.
+
+    What is held is one year, whose documents the curves bound, and ``WRITTEN`` authors of those before.
+    """
+    state = _State(np.random.default_rng(seed))
+    while counts.triples < triples:
+        yield from _Year(counts, state).settle(triples)
+        counts.year += 1
+    counts.year -= 1
 
 
 @dataclass
@@ -64,17 +82,39 @@ class _State:
     due: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Documents of each class that the curves promise, less those that were made: less than one."""
     documents: int = 0
+    begins: list[int] = field(default_factory=list)
+    """By year and class, how many documents there are before them."""
+    firsts: list[int] = field(default_factory=list)
+    """And the first one."""
     journals: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     proceedings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The last year's that had any."""
     written: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """By document and author, the author: who has written much is drawn more often."""
-    knows_erdoes: bool = False
+    """An even sample of authorships: who has written much is drawn more often."""
+    authorships: int = 0
+
+    def remember(self, authors: Ints) -> None:
+        """Keep the sample even (reservoir sampling)."""
+        free = max(WRITTEN - len(self.written), 0)
+        self.written = np.concatenate([self.written, authors[:free]])
+        rest = authors[free:]
+        if len(rest):
+            place = self.authorships + min(free, len(authors)) + np.arange(len(rest))
+            chosen = (self.random.random(len(rest)) * (place + 1)).astype(np.int64)
+            kept = chosen < WRITTEN
+            self.written[chosen[kept]] = rest[kept]
+        self.authorships += len(authors)
+
+    def document(self, numbers: Ints) -> Ints:
+        """Documents of the years before, by their place in time."""
+        which = np.searchsorted(self.begins, numbers, side="right") - 1
+        found: Ints = np.array(self.firsts)[which] + numbers - np.array(self.begins)[which]
+        return found
 
 
 class _Year:
-    def __init__(self, made: Bibliography, state: _State, year: int) -> None:
-        self.made, self.state, self.year, self.random = made, state, year, state.random
+    def __init__(self, made: Counts, state: _State) -> None:
+        self.made, self.state, self.year, self.random = made, state, made.year, state.random
         counts = [self._count(name) for name in CLASSES]
         first = counts[0] + counts[1]
         kinds = np.repeat(np.arange(len(CLASSES)), counts)
@@ -82,12 +122,16 @@ class _Year:
         self.kinds = kinds
         self.size = len(kinds)
         self.start = state.documents
+        self.documents = np.empty(self.size, dtype=np.int64)
+        for kind, before in enumerate(made.documents):
+            those = np.flatnonzero(kinds == kind)
+            self.documents[those] = coded(kind, before + np.arange(len(those)))
         self.found: list[tuple[str, Ints, Ints, Ints]] = []
         """Attribute, places in the year, subjects, objects."""
         if counts[0]:
-            state.journals = self.start + np.arange(counts[0])
+            state.journals = self.documents[: counts[0]]
         if counts[1]:
-            state.proceedings = self.start + counts[0] + np.arange(counts[1])
+            state.proceedings = self.documents[counts[0] : first]
         self._attributes()
         self._authors()
         self._editors()
@@ -110,12 +154,12 @@ class _Year:
     def _add(self, attribute: str, places: Ints, objects: Ints, subjects: Ints | None = None) -> None:
         if len(places):
             self.found.append(
-                (attribute, places, self.start + places if subjects is None else subjects, objects)
+                (attribute, places, self.documents[places] if subjects is None else subjects, objects)
             )
 
     def _new(self, what: str, places: Ints) -> Ints:
         """Numbers for values of their own, in the order of documents."""
-        return self.made.counts[what] + np.arange(len(places))
+        return self.made.own[what] + np.arange(len(places))
 
     def _some(self, among: Ints, count: int) -> Ints:
         return among[self.random.integers(0, len(among), count)]
@@ -152,7 +196,7 @@ class _Year:
             if len(parents):
                 self._add(name, having, self._some(parents, len(having)))
         having = self._having("booktitle")
-        known = self.state.proceedings if len(self.state.proceedings) else np.zeros(1, dtype=np.int64)
+        known = self.state.proceedings if len(self.state.proceedings) else np.array([coded(_PROCEEDINGS, 0)])
         self._add("booktitle", having, self._some(known, len(having)))
 
     def _authors(self) -> None:
@@ -171,7 +215,7 @@ class _Year:
         new = max(round(growth.new_share(year) * distinct), 1)
         old = np.unique(self._some(state.written, distinct - new)) if len(state.written) else places[:0]
         new = distinct - len(old)
-        known = self.made.counts["person"]
+        known = self.made.own["person"]
         pool = np.concatenate([old, known + np.arange(new)])
         more = (distinct * self.random.random(len(places) - distinct) ** 3).astype(np.int64)
         persons = self.random.permutation(np.concatenate([pool, self.random.permutation(pool)[more]]))
@@ -202,42 +246,47 @@ class _Year:
         self._add("editor", *_unique(places, persons))
 
     def _citations(self) -> None:
-        """Who cites cites a bag; old documents are cited most."""
+        """Who cites cites a bag; of the years before, old documents are cited most."""
         having = self._having("cite")
-        if not len(having):
+        if not len(having) or not self.start:
             return
         bags = self._new("bag", having)
         self._add("cite", having, bags)
         each = np.maximum(np.rint(self.random.normal(*growth.CITATIONS, len(having))), 1).astype(np.int64)
         places, bag = np.repeat(having, each), np.repeat(bags, each)
-        before = self.start + places  # only what is there already
-        cited = (before * self.random.random(len(places)) ** 3).astype(np.int64)
+        drawn = (self.start * self.random.random(len(places)) ** 3).astype(np.int64)
+        cited = self.state.document(drawn)
         member = np.arange(len(places)) - np.repeat(np.cumsum(each) - each, each)
         for number in range(int(each.max())):
             those = member == number
             self._add(f"member-{number + 1}", places[those], cited[those], bag[those])
 
-    def settle(self, triples: int) -> None:
+    def settle(self, triples: int) -> Iterator[Drawn]:
         """Keep the year's documents, or as many of them as it takes."""
         made, state = self.made, self.state
         each = np.zeros(self.size, dtype=np.int64)
         for attribute, places, _, _ in self.found:
             # A person has a class and a name; so has a bag a class.
             each += np.bincount(places, minlength=self.size) * (2 if attribute in ("person", "cite") else 1)
-        erdoes = not state.knows_erdoes and self.year in growth.ERDOES
+        erdoes = not made.erdoes and self.year in growth.ERDOES
         total = made.triples + (2 if erdoes else 0) + np.cumsum(each)
         kept = int(np.searchsorted(total, triples)) + 1
         for attribute, places, subjects, objects in self.found:
             there = places < kept
-            made.pairs[attribute].append((subjects[there], objects[there]))
+            yield attribute, subjects[there], objects[there]
             if attribute in ("person", "cite", *OWN):
-                made.counts["bag" if attribute == "cite" else attribute] += int(there.sum())
+                made.own["bag" if attribute == "cite" else attribute] += int(there.sum())
             if attribute == "author":
-                state.written = np.concatenate([state.written, objects[there & (objects != ERDOES)]])
-        state.knows_erdoes |= erdoes
-        made.classes.append(self.kinds[:kept])
-        state.documents += min(kept, self.size)
-        made.triples = int(total[min(kept, self.size) - 1])
+                made.erdoes |= bool((objects[there] == ERDOES).any())
+                state.remember(objects[there & (objects != ERDOES)])
+        for kind, count in enumerate(np.bincount(self.kinds[:kept], minlength=len(CLASSES)).tolist()):
+            if count:
+                state.begins.append(state.documents)
+                state.firsts.append(int(coded(kind, int(made.documents[kind]))))
+                state.documents += count
+                made.documents[kind] += count
+        if self.size:
+            made.triples = int(total[min(kept, self.size) - 1]) - (2 if erdoes and not made.erdoes else 0)
 
 
 def _unique(places: Ints, persons: Ints) -> tuple[Ints, Ints]:

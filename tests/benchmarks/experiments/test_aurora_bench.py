@@ -113,6 +113,18 @@ def test_findings_name_the_benchmark_and_the_section() -> None:
     assert result.source == "Aurora, section 5.2"
 
 
+def test_curves_are_means_of_runs_with_their_confidence_interval() -> None:
+    curves = Curves("figure", "x", 2)
+    for value in (1.0, 2.0, 3.0):
+        curves.add(SIMULATED, "line", 1, value)
+    curves.add(SIMULATED, "line", 2, 5.0)
+    assert curves.at(SIMULATED, "line", 1) == 2
+    assert curves.mean(SIMULATED, "line") == 3.5
+    # Of three values with a standard deviation of 1: Student's 4.30 standard errors.
+    assert curves.within(SIMULATED, "line", 1) == "2.00 ± 2.48"
+    assert curves.within(SIMULATED, "line", 2) == "5.00"
+
+
 # --- the figures, simulated -------------------------------------------------------------------------------
 
 
@@ -125,7 +137,7 @@ def _simulated_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_simulated_only")
 def test_superboxes_take_more_load_than_boxes() -> None:
-    sizes = batching.Sizes(2, 2, loads=(0.1, 0.9), thread_loads=(0.1,), depth=3, forest=10)
+    sizes = batching.Sizes(2, 2, loads=(0.1, 0.9), thread_loads=(0.1,), depth=3, forest=10, runs=1)
     found = {f.name: f.sides[SIMULATED] for f in batching.superboxes(sizes, quiet())}
     assert found["saturation"].holds
     assert found["latency"].holds
@@ -134,10 +146,30 @@ def test_superboxes_take_more_load_than_boxes() -> None:
 
 @pytest.mark.usefixtures("_simulated_only")
 def test_trains_pay_for_bursts() -> None:
-    sizes = batching.Sizes(2, 16, shares=(0.2, 1.0))
+    sizes = batching.Sizes(2, 16, shares=(0.2, 1.0), runs=2)
     found = {f.name: f.sides[SIMULATED] for f in batching.trains(sizes, quiet())}
+    assert found["no bursts"].holds, "the load is one at which trains change nothing without bursts"
     assert found["bursts"].holds
-    assert found["whole queues"].holds
+    assert found["whole queues"].measured < found["whole queues"].baseline
+
+
+@pytest.mark.usefixtures("_simulated_only")
+def test_more_operators_at_the_same_load_have_no_more_to_do() -> None:
+    """Exact in virtual time: the load is fixed, so that only the number of boxes can make a difference."""
+    sizes = batching.Sizes(1, 1, operators=(10, 50), runs=1)
+    found = {f.name: f.sides[SIMULATED] for f in batching.execution_models(sizes, quiet())}
+    assert found["state-based"].holds
+    assert found["state-based"].measured < 2
+
+
+@pytest.mark.usefixtures("_simulated_only")
+def test_memory_is_measured_with_ordered_unions_and_without() -> None:
+    sizes = traversals.Sizes(4, 4, depth=3, waiting=5, runs=2)
+    found = {f.name: f.sides[SIMULATED] for f in traversals.memory(sizes, quiet())}
+    assert set(found) == {
+        f"{policy}, {unions}" for policy in ("MM", "MC") for unions in ("ordered unions", "unions by arrival")
+    }
+    assert found["MM, unions by arrival"].holds
 
 
 @pytest.mark.usefixtures("_simulated_only")

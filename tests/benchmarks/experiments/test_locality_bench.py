@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,9 +11,12 @@ from rich.console import Console
 import headgate as hg
 from benchmarks.experiments.locality import assumptions, host, machines
 from benchmarks.experiments.locality.host import Case, Contest
+from benchmarks.experiments.requests.cases import Data
+from benchmarks.experiments.requests.experiment import QUICK
+from benchmarks.experiments.requests.machines import Machines
 from benchmarks.paired import CONFIDENCE, PAIRS, Paired, interleaved, outside
 from benchmarks.registry import BENCHES
-from benchmarks.workloads import requests, tpcx_bb
+from benchmarks.workloads import requests, sp2bench, tpcx_bb, xquery
 from headgate.engines.base import default_packet_rows
 from headgate.machine import host as topology
 from headgate.machine import memory_model
@@ -91,7 +93,8 @@ def test_tpcx_bb_requests_read_their_own_files_and_answer_as_the_query_alone(dat
 HOST = host.Sizes(
     pairs=1,
     least=0.0,
-    rows=4_000,
+    triples=2_000,
+    document=2_000,
     shop_rows=0,
     sweep_rows=2_000,
     sweep_rounds=1,
@@ -101,7 +104,7 @@ HOST = host.Sizes(
 
 
 def test_rows_that_have_only_been_read_do_not_count_as_a_rate() -> None:
-    app = requests.network(1, "pipeline", 50_000)
+    app = requests.pipelines(1, 50_000)
     boxes = {box.name: 1e-4 for box in app.network.boxes}
     report = app.run(hg.Simulated(workers=1, packet_rows=1_000, costs=boxes), "bobox", until=2.0)
     first = next(iter(report.boxes.values()))
@@ -169,13 +172,13 @@ def test_sizes_of_packets_are_measured_on_threads() -> None:
         assert (report.workers, report.packet_rows) == (1, rows)
 
 
-def test_every_case_of_the_host_runs_and_is_judged(data: Path) -> None:
-    cases = host.cases(HOST, data)
-    assert [(case.name, case.count) for case in cases] == [
-        (name, count) for name in ("pipeline", "sort_merge", "tpcx-bb") for count in (1, 16)
-    ]
-    found = host.contest(cases[1], "bobox", "bobox_baseline", HOST)
-    times, semaphores = host.judged(cases[1], found)
+def test_every_case_of_the_host_runs_and_is_judged(data: Path, tmp_path: Path) -> None:
+    sp2bench.generate(tmp_path, HOST.triples)
+    cases = host.cases(HOST, data, tmp_path)
+    names = (*host.ASKED, f"{xquery.OPERATORS} operators")
+    assert [(case.name, case.count) for case in cases[:-2]] == [(n, c) for c in (1, 16) for n in names]
+    found = host.contest(cases[4], "bobox", "bobox_baseline", HOST)
+    times, semaphores = host.judged(cases[4], found)
     assert times.measured == found.paired.median
     assert (semaphores.measured, semaphores.baseline) == found.touched
     assert found.touched[1] > 100, "the baseline touches its semaphore for every task"
@@ -192,51 +195,24 @@ def test_who_is_slower_beyond_the_interval_or_touches_more_semaphores_does_not_h
 # --- the papers' machines -------------------------------------------------------------------------------
 
 
-def test_packets_are_half_of_what_a_core_has_of_l2() -> None:
-    half = {machine: machines.half_of_l2(machine) for machine in ("e5310", "e7-4820", "e7540")}
-    assert half == {"e5310": 1 << 20, "e7-4820": 1 << 17, "e7540": 1 << 17}
-
-
 def test_rows_have_the_bytes_that_packets_are_reckoned_with() -> None:
     [batch] = requests.batches(1000, 0)
     assert batch.nbytes == 1000 * machines.ROW
 
 
-SMALL = machines.Sizes(alone=2, each=1, sorting=1, computing=(1e-9,), smaller={})
-
-
-@pytest.mark.parametrize("run", [machines.remote, machines.packet_sizes, assumptions.run])
-def test_the_simulated_experiments_give_the_same_every_time(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = ("as assumed", "half the bandwidth")
-    monkeypatch.setattr(assumptions, "VARIANTS", {name: assumptions.VARIANTS[name] for name in few})
-    first, second = (run(SMALL, quiet()) for _ in range(2))
-    assert first == second
-    assert all(result.measured > 0 for result in first)
-
-
 def test_remote_memory_is_slower_than_local_memory_but_not_by_more_than_its_factor() -> None:
-    [result] = machines.remote(SMALL, quiet())
+    [result] = machines.remote(2, machines.COMPUTING[:1], quiet())
     assert 1.0 < result.measured <= 1.5
     assert result.holds
 
 
-def test_a_comparison_knows_its_best_and_its_worst_case() -> None:
-    cases = [
-        machines.Case("e7540", "merges", count, 1, computing)
-        for count in (1, 16)
-        for computing in (1e-9, 5e-9)
-    ]
-    found = machines.Comparison("e7540", "las", "nls")
-    found.ratios = dict(zip(cases, (1.2, 0.8, 3.0, 2.0), strict=True))
-    assert found.best(1) == (cases[0], 1.2)
-    assert found.best(16) == (cases[2], 3.0)
-    assert found.least() == (cases[1], 0.8)
-    assert found.least(16) == (cases[3], 2.0)
+def test_the_simulated_sizes_of_packets_are_the_same_every_time() -> None:
+    first, second = (machines.packet_sizes(2, quiet()) for _ in range(2))
+    assert first == second
+    assert first[0].measured > 0
 
 
-def test_other_prices_are_other_prices() -> None:
+def test_other_prices_are_other_prices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     prices = memory_model.get("e7-4820", topology.get("e7-4820"))
     changed = [change(prices) for change in assumptions.VARIANTS.values()]
     assert changed[0] == prices
@@ -246,18 +222,13 @@ def test_other_prices_are_other_prices() -> None:
     assert prices.link is not None
     half = assumptions.VARIANTS["half the bandwidth"](prices)
     assert (half.bandwidth, half.link) == (prices.bandwidth / 2, prices.link / 2)
-
-
-def test_smaller_packets_cut_the_same_rows() -> None:
-    sizes = machines.Sizes(2, 1, 1, (1e-9,), {"e5310": (256,)})
-    small = [case for case in machines.cases("e5310", sizes, sizes.computing) if case.kilobytes]
-    whole = [dataclasses.replace(case, kilobytes=None) for case in small]
-    assert [(case.kind, case.requests, case.packet_rows) for case in small] == [
-        ("merges", 1, 8_192),
-        ("merges", 16, 8_192),
-    ]
-    assert [case.packet_rows for case in whole] == [32_768] * 2
-    assert small[0].run("las").tuples == whole[0].run("las").tuples == 2 * 32_768
+    few = ("as assumed", "half the bandwidth")
+    monkeypatch.setattr(assumptions, "VARIANTS", {name: assumptions.VARIANTS[name] for name in few})
+    monkeypatch.setattr(assumptions, "CASES", assumptions.CASES[1:2])
+    sizes = dataclasses.replace(QUICK, simulated_alone=2_000, simulated_many=500)
+    first, second = (assumptions.run(Machines(sizes, Data(tmp_path)), quiet()) for _ in range(2))
+    assert first == second
+    assert all(result.measured > 0 for result in first)
 
 
 def test_it_is_a_benchmark_of_the_command_line() -> None:

@@ -137,6 +137,23 @@ def test_a_process_that_ends_is_an_error_with_its_last_words() -> None:
         side.close()
 
 
+def test_a_part_is_one_of_the_benchmarks(quiet: Console) -> None:
+    with pytest.raises(PipelineError, match=r"'spark-scale' has no part 'join'. There are: filter, tumbling"):
+        registry.run_benches(["spark-scale"], True, quiet, part="join")
+    with pytest.raises(PipelineError, match=r"'spark-state' has no part '7'. There are: 1000, 10000"):
+        registry.run_benches(["spark-state"], True, quiet, part="7")
+    with pytest.raises(PipelineError, match=r"'decisions' takes no --part; .*spark-driver.*spark-state do"):
+        registry.run_benches(["decisions"], True, quiet, part="all")
+
+
+def test_slow_sides_read_fewer_rows_and_are_not_compared_by_them(clicks: Path, quiet: Console) -> None:
+    asked: list[scale.Side] = [Inside("threads", "threads"), Inside("structured", "threads")]
+    found = compared(asked, clicks, ROWS, 1, quiet, ["filter"], (clicks / "clicks-00000.parquet", 5_000))
+    assert found["filter", "structured"].common is None
+    assert found["filter", "threads"].common is not None
+    assert same(found)
+
+
 def test_a_size_is_refused_where_it_means_nothing(quiet: Console) -> None:
-    with pytest.raises(PipelineError, match="'decisions' takes no --rows; requests, spark-scale"):
+    with pytest.raises(PipelineError, match=r"'decisions' takes no --rows; requests, nexmark, spark-scale"):
         registry.run_benches(["decisions"], True, quiet, rows=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -26,7 +27,7 @@ def test_a_side_fills_its_state_and_goes_on_from_it(
     answer = state_worker.headgate if side == "headgate" else state_worker.structured
     state.load(given, KEYS)
     answer(state.request(side, tmp_path, KEYS))
-    state.update(given, KEYS, ROWS)
+    state.update(given, KEYS, 0, ROWS, np.random.default_rng(2))
     found = Found(**answer(state.request(side, tmp_path, ROWS)))
     assert found.memory["jvm"] > 0
     if side == "headgate":

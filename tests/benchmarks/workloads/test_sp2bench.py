@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import filecmp
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow.parquet as pq
 import pyoxigraph
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.workloads import sp2bench
+from headgate.connectors import sorted_runs, triples
+from headgate.connectors.sorted_runs import SortedRuns, Tally, pieces
 from headgate.connectors.triples import INTEGER, Store
 
 
@@ -30,12 +38,12 @@ def test_the_indices_hold_what_the_lines_say(tmp_path: Path) -> None:
         )
         for q in pyoxigraph.parse(path=str(tmp_path / "data.nt"), format=pyoxigraph.RdfFormat.N_TRIPLES)
     )
-    triples = pq.read_table(tmp_path / "triples.parquet")
-    columns = [store.terms.texts(column.combine_chunks()).to_pylist() for column in triples.columns]
+    everything = pq.read_table(tmp_path / "triples.parquet")
+    columns = [store.terms.texts(column.combine_chunks()).to_pylist() for column in everything.columns]
     assert Counter(zip(*columns, strict=True)) == said
     assert set(said.values()) == {1}
     for number, known in store.predicates.items():
-        mine = triples.filter(triples["p"].to_numpy() == number).select(["s", "o"]).to_pylist()
+        mine = everything.filter(everything["p"].to_numpy() == number).select(["s", "o"]).to_pylist()
         for by, other in (("s", "o"), ("o", "s")):
             rows = pq.read_table(store.file(number, by)).to_pylist()
             assert rows == sorted(mine, key=lambda row: (row[by], row[other]))
@@ -61,3 +69,49 @@ def test_a_seed_fixes_every_file(tmp_path: Path) -> None:
     files = [p.relative_to(tmp_path / "a").as_posix() for p in (tmp_path / "a").rglob("*") if p.is_file()]
     assert filecmp.cmpfiles(tmp_path / "a", tmp_path / "b", files, shallow=False) == (files, [], [])
     assert not filecmp.cmp(tmp_path / "a" / "data.nt", tmp_path / "c" / "data.nt", shallow=False)
+
+
+def test_no_part_of_the_data_is_held_that_grows_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks are small whatever the number of triples; cut into many, the files are the same."""
+    sp2bench.generate(tmp_path / "whole", 12_000)
+    parts: list[int] = []
+
+    class Looks(Tally):
+        def new(self, part: sorted_runs.Longs) -> sorted_runs.Longs:
+            parts.append(len(part))
+            return super().new(part)
+
+    monkeypatch.setattr(sorted_runs, "RUN", 700)
+    monkeypatch.setattr(sp2bench, "CHUNK", 500)
+    monkeypatch.setattr(triples, "_GROUP", 600)
+    monkeypatch.setattr(triples, "Tally", Looks)
+    rows = {"largest": 0}
+    merged = sorted_runs.merged
+
+    def watched(runs: Sequence[Iterator[sorted_runs.Longs]]) -> Iterator[sorted_runs.Longs]:
+        for part in merged(runs):
+            rows["largest"] = max(rows["largest"], len(part))
+            yield part
+
+    monkeypatch.setattr(sorted_runs, "merged", watched)
+    sp2bench.generate(tmp_path / "cut", 12_000)
+    assert 0 < rows["largest"] <= 700
+    assert max(parts) <= 700
+    assert sum(parts) > 3 * 12_000, "both indices and the whole went through in parts"
+    for file in ("data.nt", "store.json"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert not list((tmp_path / "cut").glob("*waiting")), "what waited in files is gone"
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=40), max_size=6), st.integers(1, 9))
+def test_runs_on_disk_are_merged_in_order(chunks: list[list[int]], size: int) -> None:
+    with TemporaryDirectory() as folder:
+        runs = SortedRuns(Path(folder) / "numbers")
+        for chunk in chunks:
+            runs.add(np.array(chunk, dtype=np.int64))
+        found = [part.tolist() for part in pieces(runs.read(), size)]
+    wanted = sorted(number for chunk in chunks for number in chunk)
+    assert [number for part in found for number in part] == wanted
+    assert all(len(part) == size for part in found[:-1])

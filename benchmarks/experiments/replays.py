@@ -1,0 +1,236 @@
+"""Whether replays predict: recorded runs under other policies and workers, predicted and then measured.
+
+A live application of filters, running sums and windows is loaded to a share of what it can do, which is
+calibrated first.  Each of ten lines records a run under one policy, predicts another by replaying, and
+measures that one.  Then queries of random cost ask to be admitted: the forecast against what happens when
+they are added all the same.  At last, what recording costs, in pairs of runs with and without it.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from benchmarks.result import Result
+from headgate.api import App
+from headgate.api.running import Running
+from headgate.api.streams import Stream
+from headgate.connectors.python import to_function
+from headgate.connectors.rate import from_rate
+from headgate.control.watching import MISSED
+from headgate.engines.threads import Threads
+from headgate.graph.qos import QoS
+from headgate.graph.windows import tumbling
+from headgate.recording.recorder import measured
+from headgate.recording.replaying import Replayable
+from headgate.runtime.report import Report
+
+PAIRS = (
+    ("mc", 2, "mc", 2),
+    ("mc", 2, "lp", 2),
+    ("mc", 2, "fcfs", 2),
+    ("mc", 2, "round_robin", 2),
+    ("mc", 2, "mc", 1),
+    ("lp", 2, "lp", 2),
+    ("lp", 2, "mc", 2),
+    ("lp", 2, "qos", 2),
+    ("lp", 1, "mc", 1),
+    ("fcfs", 2, "lp", 1),
+)
+"""Recorded under a policy with so many workers, predicted for another; or for itself, and then compared with
+the recorded run."""
+SHARE = 0.4
+"""Of the calibrated capacity of two workers."""
+SECONDS = 4.0
+FAR_TOO_MANY = 2_000_000.0
+CLOSE, CLOSE_UTILITY = 0.5, 0.1
+"""A prediction is close within half of what was measured; of a utility, within a tenth."""
+ADDITIONS, ADDED = 30, 3.0
+"""Queries that ask to join, and seconds for which each then runs."""
+TIGHT, LOOSE = QoS([(0, 1), (0.1, 1), (0.5, 0)]), QoS([(0, 1), (1, 1), (4, 0)])
+
+
+def _nowhere(name: str, batch: pa.RecordBatch) -> None:
+    pass
+
+
+def _app(rate: float, seconds: float | None = SECONDS) -> tuple[App, Stream]:
+    app = App("replays")
+    rows = app.source("rows", from_rate(rate, None if seconds is None else int(rate * seconds)))
+    base = rows.with_columns("value % 1000 AS k", "value % 97 AS v")
+    for n in range(4):
+        few = base.filter(f"v > {20 * n}").with_columns("v * 2.5 + k AS z")
+        few.to(f"filter {n}", to_function(_nowhere), qos=TIGHT)
+    for n in range(3):
+        sums = base.filter(f"k % 3 = {n}").key_by("k").running("sum(v) AS s")
+        sums.to(f"sum {n}", to_function(_nowhere), qos=LOOSE)
+    for n in range(2):
+        windows = base.key_by("k").window(tumbling("1 second", on="timestamp"))
+        windows.agg("count(*) AS n", f"max(v + {n}) AS m").to(f"window {n}", to_function(_nowhere), qos=LOOSE)
+    return app, base
+
+
+def _run(
+    rate: float, policy: str, workers: int, record: Path | None = None, seconds: float = SECONDS
+) -> Report:
+    return _app(rate, seconds)[0].run(Threads(), policy, workers, record=record)
+
+
+def _capacity() -> float:
+    """Rows per second that two workers do, far too many given."""
+    return _run(FAR_TOO_MANY, "mc", 2, seconds=0.5).throughput
+
+
+def run(quick: bool, console: Console, repeat: int | None = None) -> list[Result]:
+    """``repeat``: pairs of runs with and without recording."""
+    rate = SHARE * _capacity()
+    console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
+    return [
+        *_predicted(rate, PAIRS[:3] if quick else PAIRS, console),
+        *_admitted(rate, 6 if quick else ADDITIONS, console),
+        _cost(repeat or (3 if quick else 12), console),
+    ]
+
+
+def _predicted(rate: float, pairs: tuple[tuple[str, int, str, int], ...], console: Console) -> list[Result]:
+    say = partial(console.print, highlight=False)
+    say("recorded → predicted: predicted / measured, medians over the queries")
+    errors: dict[str, list[float]] = {"p50": [], "p99": [], "utility": []}
+    recorded: dict[tuple[str, int], Replayable] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for before, had, after, workers in pairs:
+            if (before, had) not in recorded:
+                path = Path(folder) / f"{before}-{had}.hgr"
+                _run(rate, before, had, path)
+                recorded[before, had] = Replayable(path)
+            begin = time.perf_counter()
+            predicted = recorded[before, had].run(after, workers)
+            took = time.perf_counter() - begin
+            itself = recorded[before, had].measured if (before, had) == (after, workers) else None
+            cells = _against(predicted, itself or measured(_run(rate, after, workers)), errors)
+            say(f"{before}, {had} → {after}, {workers}: {'; '.join(cells)}; replayed in {took:.1f} s")
+    found = []
+    for what, limit in (("p50", CLOSE), ("p99", CLOSE), ("utility", CLOSE_UTILITY)):
+        close = sum(abs(error) <= limit for error in errors[what]) / len(errors[what])
+        claim = f"share of queries whose {what} is predicted within {limit:g}"
+        found.append(Result(f"replay {what}", "X1", claim, close, None, close >= 0.8))
+    return found
+
+
+def _against(predicted: Report, real: dict[str, Any], errors: dict[str, list[float]]) -> list[str]:
+    """The cells of one line: medians over the queries."""
+    told, seen = measured(predicted)["queries"], real["queries"]
+    cells: dict[str, list[tuple[float, float]]] = {"p50": [], "p99": [], "utility": []}
+    for name, own in seen.items():
+        for what in cells:
+            if own[what] is not None and told[name][what] is not None:
+                cells[what].append((told[name][what], own[what]))
+    late = {what: [(p - m) / m for p, m in cells[what]] for what in ("p50", "p99")}
+    worth = [p - m for p, m in cells["utility"]]
+    for what in ("p50", "p99"):
+        errors[what] += late[what]
+    errors["utility"] += worth
+    middle = {
+        what: [statistics.median(side) for side in zip(*pairs, strict=True)] for what, pairs in cells.items()
+    }
+    return [
+        *[
+            f"{what} {1e3 * middle[what][0]:.1f} / {1e3 * middle[what][1]:.1f} ms "
+            f"({statistics.median(late[what]):+.0%}, of single queries {min(late[what]):+.0%} to "
+            f"{max(late[what]):+.0%})"
+            for what in ("p50", "p99")
+        ],
+        f"utility {middle['utility'][0]:.3f} / {middle['utility'][1]:.3f} (worst {max(worth, key=abs):+.3f})",
+    ]
+
+
+def _admitted(rate: float, additions: int, console: Console) -> list[Result]:
+    """Ask, then add it whatever the answer is, and see whether a goal breaks."""
+    chance = random.Random(5)
+    app, rows = _app(rate, None)
+    right = missed = false = 0
+    with app.start(Threads(), "mc", 2) as running:
+        time.sleep(2.0)
+        for number in range(additions):
+            name = f"new {number}"
+            _newcomer(rows, chance, rate).to(name, to_function(_nowhere), qos=LOOSE)
+            _calm(running, rate)
+            found = running.forecast(name)
+            was = {n: (q.worth, q.tuples_out) for n, q in running.report().queries.items()}
+            running.add(name)
+            time.sleep(ADDED)
+            broken = _broken(running.report(), was)
+            running.remove(name)
+            least = min([goal.after for goal in found.goals])
+            console.print(
+                f"{name}: {found.need:.1f} workers, utility at least {least:.2f}; a goal broke: {broken}",
+                highlight=False,
+            )
+            right += broken != found.fits
+            missed += broken and found.fits
+            false += not broken and not found.fits
+    console.print(
+        f"Of {additions} additions {right} were answered right; {missed} broke a goal unforeseen, {false} "
+        "would have been refused for nothing."
+    )
+    return [
+        Result("admission", "V6", "share of right answers", right / additions, None, right >= 0.8 * additions)
+    ]
+
+
+def _newcomer(rows: Stream, chance: random.Random, rate: float) -> Stream:
+    """Half of them keep up to 1.2 times the workers busy, the others are like what runs already."""
+    kind = chance.randrange(6)
+    if kind < 3:
+        return rows.universal(cost=chance.uniform(0.02, 1.2) * 2 / rate)
+    if kind == 3:
+        return rows.key_by("v").running("sum(k) AS s", "max(k) AS m")
+    if kind == 4:
+        return rows.filter(f"v > {chance.randrange(97)}").with_columns("sqrt(v * k) AS z")
+    return rows.with_columns("upper(concat('a', cast(v AS STRING), '-', cast(k AS STRING))) AS t")
+
+
+def _calm(running: Running, rate: float) -> None:
+    """Until what the query before has left is worked off."""
+    end = time.monotonic() + 20.0
+    while time.monotonic() < end:
+        seen = running._line.runner.observe(1 << 62)
+        if sum(box.queued for box in seen.boxes) < rate * 0.05:
+            return
+        time.sleep(0.1)
+
+
+def _broken(report: Report, was: dict[str, tuple[float, int]]) -> bool:
+    """Whether a query with a goal has missed it since."""
+    for name, query in report.queries.items():
+        worth, rows = was.get(name, (0.0, 0))
+        if query.has_qos and not query.removed:
+            came = query.tuples_out - rows
+            if not came or (query.worth - worth) / came < MISSED:
+                return True
+    return False
+
+
+def _cost(pairs: int, console: Console) -> Result:
+    """Processor time of the whole process, which others disturb least, with and without a recorder."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        for n in range(pairs):
+            spent = {}
+            for recording in (True, False) if n % 2 else (False, True):
+                path = Path(folder) / f"{n}.hgr" if recording else None
+                begin = time.process_time()
+                _run(FAR_TOO_MANY, "mc", 2, path, 0.5)
+                spent[recording] = time.process_time() - begin
+            ratios.append(spent[True] / spent[False])
+    ratio = statistics.median(ratios)
+    console.print(f"With a recorder, a run takes {ratio:.3f} of the processor time without ({pairs} pairs).")
+    return Result("recorder", "V5", "processor time with it, of that without", ratio, 1.0, ratio <= 1.02)
