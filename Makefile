@@ -18,6 +18,11 @@ $(STAMP)/venv: requirements.lock pyproject.toml scripts/setup
 java: ## Install Java 17 where there is none (Spark needs it)
 	@scripts/java
 
+$(STAMP)/prepared: $(STAMP)/venv | java
+	@.venv/bin/headgate prepare && touch $@
+
+prepare: $(STAMP)/prepared ## Keep the Java classes of Spark in one file, so that Spark starts faster
+
 browser: ## Install Chromium where there is none (the tests open the page in it)
 	@scripts/browser
 
@@ -27,14 +32,17 @@ export HEADGATE_KAFKA_FALLBACK ?= 4.2.0,4.0.0
 kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tests and the demo
 	@$(RUN) -c 'from headgate.connectors.maven import jars; print(len(jars("spark-kafka") + jars("kafka-broker")), "jars")'
 
-demo: setup java ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
+demo: prepare ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
 	@.venv/bin/headgate demo $(if $(KAFKA),--kafka)
 
-test: lint java browser ## Lint, type-check and run all tests
+test: lint prepare browser ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
 test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
 	$(RUN) -m pytest -m faults -s
+
+docs: setup ## Build the documentation site into site/ (no network)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
 lint: setup ## ruff and mypy (strict)
 	$(RUN) -m ruff check
@@ -56,10 +64,10 @@ compare: setup ## Install bytewax and Pathway, which `headgate bench overhead` i
 
 lock: setup ## Resolve the dependencies anew and write the lock files
 	$(UV) lock --upgrade
-	$(UV) export -q --frozen --no-emit-project --no-annotate --no-header --group dev -o requirements.lock
+	$(UV) export -q --frozen --no-emit-project --no-annotate --no-header --group dev --group docs -o requirements.lock
 	$(UV) export -q --frozen --no-emit-project --no-annotate --no-header --only-group compare -o requirements-compare.lock
 
 clean: ## Remove what was built and generated
-	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out
+	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out site
 
-.PHONY: help setup java browser kafka demo test test-faults lint format bench picture compare lock clean
+.PHONY: help setup java prepare browser kafka demo test test-faults lint format bench picture docs compare lock clean

@@ -79,6 +79,7 @@ def ends() -> Callable[[Callable[[], T]], T]:
     return _ends
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks when its turn comes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Spark share one worker, and so one Spark session."""
     for item in items:

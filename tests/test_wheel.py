@@ -125,5 +125,5 @@ def test_the_command_line_runs_without_pyspark_and_java(installed: Path, tmp_pat
     (tmp_path / "app.py").write_text(SMALL)
     printed = python(installed, tmp_path, "without.py", "commands.py")
     assert printed.startswith(f"headgate {hg.__version__}\n")
-    assert "The bold one is the default." in printed
+    assert "The default is qos if a query has a goal" in printed
     assert printed.count("q  value=") == 6

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate import extend
     from headgate.api import App, KeyedStream, Stream, WindowedStream
     from headgate.api.app import from_spark
+    from headgate.api.pyspark.pooling import Pool, pooled
     from headgate.api.running import Running
     from headgate.connectors.batches import from_batches
     from headgate.connectors.console import to_console
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from headgate.graph.qos import QoS
     from headgate.graph.windows import session, sliding, tumbling
     from headgate.machine.memory_model import MemoryModel
+    from headgate.recording.advising import advise
+    from headgate.recording.replaying import replay
     from headgate.runtime.change import Change
     from headgate.runtime.report import Report
     from headgate.scheduling import policies, trains
@@ -54,6 +57,7 @@ __all__ = [
     "HeadgateError",
     "KeyedStream",
     "MemoryModel",
+    "Pool",
     "QoS",
     "Report",
     "Running",
@@ -64,6 +68,7 @@ __all__ = [
     "Threads",
     "WindowedStream",
     "__version__",
+    "advise",
     "extend",
     "feature",
     "from_batches",
@@ -73,6 +78,8 @@ __all__ = [
     "from_spark",
     "from_table",
     "policies",
+    "pooled",
+    "replay",
     "session",
     "sliding",
     "to_console",
@@ -93,6 +100,7 @@ _PLACES = {
     "HeadgateError": "headgate.errors",
     "KeyedStream": "headgate.api",
     "MemoryModel": "headgate.machine.memory_model",
+    "Pool": "headgate.api.pyspark.pooling",
     "QoS": "headgate.graph.qos",
     "Report": "headgate.runtime.report",
     "Running": "headgate.api.running",
@@ -102,6 +110,7 @@ _PLACES = {
     "Stream": "headgate.api",
     "Threads": "headgate.engines.threads",
     "WindowedStream": "headgate.api",
+    "advise": "headgate.recording.advising",
     "extend": "headgate.extend",
     "feature": "headgate.scheduling.haren.features",
     "from_batches": "headgate.connectors.batches",
@@ -111,6 +120,8 @@ _PLACES = {
     "from_spark": "headgate.api.app",
     "from_table": "headgate.connectors.table",
     "policies": "headgate.scheduling.policies",
+    "pooled": "headgate.api.pyspark.pooling",
+    "replay": "headgate.recording.replaying",
     "session": "headgate.graph.windows",
     "sliding": "headgate.graph.windows",
     "to_console": "headgate.connectors.console",

@@ -55,7 +55,7 @@ class Counter:
 
 
 class Flag:
-    """Set by one thread at a time; nobody ever waits for it."""
+    """Set by one thread at a time; no thread ever waits for it."""
 
     __slots__ = ("_lock",)
 
@@ -63,7 +63,7 @@ class Flag:
         self._lock = threading.Lock()
 
     def test_and_set(self) -> bool:
-        """Set it; true if it was set already, by somebody else then."""
+        """Set it; true if another thread had set it already."""
         return not self._lock.acquire(blocking=False)
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class Queue(Generic[T]):
         return len(self._items)
 
     def items(self) -> list[T]:
-        """What is in it, as far as nobody takes any meanwhile."""
+        """What is in it, if no thread takes any meanwhile."""
         while True:
             try:
                 return list(self._items)

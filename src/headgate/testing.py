@@ -55,7 +55,7 @@ def run(
     *,
     schema: pa.Schema | None = None,
     engine: str | Engine = "simulated",
-    policy: str | Policy = policies.DEFAULT,
+    policy: str | Policy | None = None,
     workers: int | None = None,
 ) -> list[dict[str, Any]]:
     """Send rows through a pipeline until it is drained, and return what comes out, in order."""
@@ -112,7 +112,7 @@ class Crank:
     def __init__(
         self,
         app: App,
-        policy: str | Policy = policies.DEFAULT,
+        policy: str | Policy | None = None,
         *,
         workers: int = 1,
         call_overhead: float = 0.0,
@@ -120,7 +120,9 @@ class Crank:
         **options: Any,
     ) -> None:
         engine = Simulated(call_overhead=call_overhead, **options)
-        self._run = SimulatedRun(engine.settings, app.network, policies.get(policy), workers, seed=seed)
+        self._run = SimulatedRun(
+            engine.settings, app.network, policies.chosen(policy, app.network.goals), workers, seed=seed
+        )
 
     def __enter__(self) -> Crank:
         self._run.open()

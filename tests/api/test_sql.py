@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ SAME_IN_BOTH = [
     "SELECT id, user, CAST(sum(price) OVER (PARTITION BY user ORDER BY ts) AS BIGINT) AS total, "
     "row_number() OVER (PARTITION BY user ORDER BY ts) AS number FROM sales",
     "SELECT id, price FROM sales ORDER BY price DESC NULLS LAST, id LIMIT 7",
+    "SELECT s.id, c.page, c.user AS other FROM sales s LEFT JOIN clicks c ON s.id = c.user AND s.price > length(c.page)",  # noqa: E501
+    "SELECT id FROM sales s WHERE EXISTS (SELECT 1 FROM clicks c WHERE c.user = s.user AND c.page > 'p2' AND s.id < length(c.page) * 9)",  # noqa: E501
+    "SELECT id, user FROM sales s WHERE NOT EXISTS (SELECT 1 FROM clicks c WHERE c.user = s.user AND s.price > length(c.page))",  # noqa: E501
     "SELECT a.id, b.id AS other FROM sales a JOIN sales b ON a.id = b.id + 1 WHERE a.price < b.price",
     "SELECT user, n + 1 AS m FROM (SELECT user, price + 1 AS n FROM sales WHERE price > 20) AS inner_query",
 ]
@@ -93,6 +97,22 @@ def test_a_query_that_is_the_same_in_both_dialects_gives_the_oracles_rows(query:
     (found,) = asked(query)
     assert found
     assert sorted_rows(found) == sorted_rows(expected(query))
+
+
+def test_many_rows_of_finite_sources_are_sorted_in_runs_and_joined_by_parts(
+    engine: hg.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.api.finite.RUN", 20)
+    ordered = "SELECT id, price, user FROM sales ORDER BY price DESC NULLS LAST, id"
+    joined = (
+        "SELECT s.id, c.page FROM sales s LEFT JOIN clicks c ON s.user = c.user AND s.price > length(c.page)"
+    )
+    app = application()
+    found = asked(ordered, joined, engine=engine, app=app)
+    kinds = Counter(type(box.operator).__name__ for box in app.network.boxes)
+    assert kinds == {**kinds, "SortRun": 4, "MergeRuns": 3, "DealByKey": 2, "HashJoin": 8}
+    assert found[0] == expected(ordered)
+    assert sorted_rows(found[1]) == sorted_rows(expected(joined))
 
 
 WINDOWED = [
@@ -259,7 +279,7 @@ MISTAKES = [
         "this kind of join is not supported; there are JOIN, LEFT JOIN",
     ),
     (
-        "SELECT s.id FROM sales s LEFT JOIN clicks c ON s.user = c.user AND s.price > length(c.page)",
+        "SELECT s.id FROM sales s FULL JOIN clicks c ON s.user = c.user AND s.price > length(c.page)",
         "'s.price > length(c.page)' is neither an equality nor a bound in time",
     ),
     (
@@ -324,6 +344,8 @@ def test_a_stream_without_end_is_not_sorted_and_its_outer_joins_need_a_bound() -
         app.sql("SELECT value FROM a ORDER BY value LIMIT 3")
     with pytest.raises(hg.HeadgateError, match="Bound the join in time"):
         app.sql("SELECT a.value FROM a LEFT JOIN b ON a.value = b.value")
+    with pytest.raises(hg.HeadgateError, match=r"anti join of sources without an end\. Compute it"):
+        app.sql("SELECT a.value FROM a LEFT JOIN b ON a.value = b.value AND a.value > b.value * 2")
 
 
 FILE = """

@@ -285,7 +285,7 @@ def described(change: Change) -> dict[str, Any]:
 
 BASES = {"GatheredWindows", "Gathering", "JoinShape", "Remembering"}
 """No box is only that."""
-OF_REQUESTS = {"Decode", "Deal", "Distinct", "HashJoin", "MergeJoin", "MergeRuns", "SortRun"}
+OF_REQUESTS = {"Deal", "DealByKey", "Decode", "Distinct", "HashJoin", "MergeJoin", "MergeRuns", "SortRun"}
 """A request has no checkpoint: it ends, and is asked again."""
 
 

@@ -25,6 +25,8 @@ COMMANDS = [
     "policies",
     "topology",
     "calibrate",
+    "replay",
+    "advise",
     "generate",
     "bench",
     "status",

@@ -92,6 +92,9 @@ def test_queries_in_sql_join_and_leave(
     ):
         with pytest.raises(ControlError, match=re.escape(answer)):
             headgate("add", wrong, "--name", name)
+    says = headgate("add", select, "--name", "sixth", "--goal", "500 ms", "--check")
+    assert "All goals that are kept now would be kept" in says
+    assert "sixth" not in {query["name"] for query in status(headgate)["queries"]}
     assert "Removed fifth." in headgate("remove", "fifth")
     with pytest.raises(ControlError, match="There is no query 'fifth' that runs"):
         headgate("remove", "fifth")
@@ -123,6 +126,16 @@ def test_nothing_is_set_where_nothing_runs(headgate: Run) -> None:
         headgate("set", "policy", "qos")
     with pytest.raises(HeadgateError, match="Application 'shop' is not running"):
         headgate("set", "policy", "qos", "--app", "shop")
+
+
+def test_results_cannot_go_to_a_store_that_is_not_reached(
+    headgate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not into a local folder of that name, which the command would have made of it."""
+    monkeypatch.chdir(tmp_path)
+    for place in ("s3a://bucket/x", "parquet:s3a://bucket/x", "dbfs:/x"):
+        with pytest.raises(HeadgateError, match=r"query 'x': --to: '\w+:.*' is in a store"):
+            headgate("add", "SELECT 1", "--name", "x", "--to", place)
 
 
 def test_the_help_has_an_example(headgate: Run) -> None:

@@ -337,3 +337,20 @@ def test_csv_and_json_that_break_the_schema_are_named(tmp_path: Path) -> None:
     (tmp_path / "ragged.csv").write_text("a,b\n1,x\n2\n")
     with pytest.raises(SourceError, match=r"ragged\.csv"):
         drain(from_files(tmp_path / "ragged.csv").open(), 10)
+
+
+@pytest.mark.parametrize("block", [1, 4, 1 << 20])
+def test_lines_of_text_end_as_windows_ends_them_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Wherever a file is cut into blocks, no carriage return is left in a row."""
+    monkeypatch.setattr("headgate.connectors.formats.BLOCK_BYTES", block)
+    (tmp_path / "a.txt").write_bytes(b"a\r\nb\r\n\r\nc\nd\r\n")
+    rows = pa.Table.from_batches(drain(from_files(tmp_path).open(), 2))
+    assert rows.column("value").to_pylist() == ["a", "b", "", "c", "d"]
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\nbad \xff\n")
+    with pytest.raises(SourceError, match=r"a\.txt' cannot be read: 'utf-8' codec"):
+        drain(from_files(tmp_path).open(), 10)

@@ -310,7 +310,7 @@ class Way:
             costs=costs,
             call_overhead=draw.choice((0.0, 0.001)),
             quantum=0.003,
-            **self.schemes(("hybrid", "partitioned")),
+            **self.schemes(("hybrid", "partitioned", "shared")),
         )
         return lambda: app.run(engine, policy(self.policy), seed=self.seed)
 

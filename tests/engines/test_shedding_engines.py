@@ -221,9 +221,9 @@ def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
     names: dict[Gate, str] = {}
     begin, keep = Gate.__init__, Gate.keep
 
-    def named(self: Gate, box: Box, importance: str | None, ports: Sequence[int]) -> None:
+    def named(self: Gate, box: Box, ports: Sequence[int]) -> None:
         names[self] = box.name
-        begin(self, box, importance, ports)
+        begin(self, box, ports)
 
     def recorded(self: Gate, packet: Packet, arrow: int) -> Packet:
         numbered = Packet(packet.batch, Order(packet.order.serials, 0.0, len(packet)), packet.markers)

@@ -72,7 +72,7 @@ def fed(operator: Operator, inputs: Sequence[Sequence[Row]], cuts: Sequence[int]
 cut = st.lists(st.integers(0, 12), max_size=4)
 
 
-@given(rows(), rows(), cut, st.booleans(), st.sampled_from(["inner", "left", "anti"]), st.booleans())
+@given(rows(), rows(), cut, st.booleans(), st.sampled_from(["inner", "left", "semi", "anti"]), st.booleans())
 def test_a_hash_join_pairs_equal_keys(
     left: list[Row], right: list[Row], cuts: list[int], resume: bool, how: str, condition: bool
 ) -> None:
@@ -82,9 +82,11 @@ def test_a_hash_join_pairs_equal_keys(
         met = [y for key, y in right if k is not None and k == key]
         if condition:
             met = [y for y in met if x is not None and y is not None and x < y]
-        if how != "anti":
+        if how in ("inner", "left"):
             wanted += [(k, x, y) for y in met]
-        if how != "inner" and not met:
+        if how == "semi" and met:
+            wanted.append((k, x, None))
+        if how in ("left", "anti") and not met:
             wanted.append((k, x, None))
     assert fed(join, [left, right], cuts, resume) == wanted
 

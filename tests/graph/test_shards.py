@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, plain, row_lists
 
 from headgate.errors import PipelineError
+from headgate.graph.extended import added, bare, extended
 from headgate.graph.operator import Operator
 from headgate.graph.operators import window_gather
 from headgate.graph.operators.filter import Filter
@@ -488,3 +489,29 @@ def test_rows_of_unknown_place_make_places_unknown() -> None:
     both = Order.concat([known, Order(0, 0.0, 0), known])
     assert both.ordinals is not None
     assert both.ordinals.tolist() == [5, 7, 5, 7]
+
+
+@FIXED
+@given(st.lists(st.tuples(st.integers(0, 9) | st.none(), st.integers(-5, 5)), min_size=1, max_size=60))
+def test_rows_that_a_box_only_adds_to_need_not_go_to_shards(
+    rows: list[tuple[int | None, int]],
+) -> None:
+    """Shards see the columns that are read, and what they add is put beside the rows by place."""
+    schema = pa.schema([("text", pa.string()), ("k", pa.int64()), ("x", pa.int64()), ("y", pa.float64())])
+    operator = Running(schema, ["k"], ["sum(x) AS s", "max(x) AS most", "count(*) AS n"])
+    columns = [
+        pa.array([f"row {place}" for place in range(len(rows))]),
+        pa.array([k for k, _ in rows], pa.int64()),
+        pa.array([x for _, x in rows], pa.int64()),
+        pa.array([x / 2 for _, x in rows], pa.float64()),
+    ]
+    packet = Packet(pa.RecordBatch.from_arrays(columns, schema=schema), Order(5, 1.0, len(rows)))
+    [expected] = operator.process([packet], operator.open())
+    less = bare(packet, operator)
+    assert [column.null_count == len(rows) for column in less.batch.columns][0::3] == [True, True]
+    shards = [(0, 3), (3, 8), (8, 16)]
+    parts = split(operator, [less], shards, 16)
+    told = [added(operator.process(part, operator.open())[0], operator) for part in parts]
+    found = extended(packet, told, operator.outputs[0])
+    assert found.batch.equals(expected.batch)
+    assert found.order.serials.tolist() == expected.order.serials.tolist()

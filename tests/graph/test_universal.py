@@ -95,6 +95,58 @@ def test_keyed_with_a_buffer_per_key() -> None:
     assert (touched[0], touched[1], touched[50]) == (b"\1" * 4, b"\2" * 4, b"\1" * 4)
 
 
+def test_without_keys_one_buffer() -> None:
+    operator = box(1.0, state_bytes=3)
+    assert operator.kind is Kind.STATEFUL
+    state = operator.open()
+    assert state is not None
+    assert (state.nbytes, state.snapshot().num_rows) == (0, 0)
+    operator.process([packet(0, 3)], state)
+    operator.process([packet(3, 100)], state)
+    assert state.nbytes == 3
+    table = state.snapshot()
+    assert table.to_pydict() == {"_buffer": [b"\2" * 3]}
+    again = operator.restore([table])
+    assert again is not None
+    again.track()
+    operator.process([packet(0, 1)], again)
+    assert again.changes().to_pydict() == {"_buffer": [b"\3" * 3]}
+
+
+def product(rows: Packet, matrix: int = 5, **options: Any) -> list[float]:
+    operator = Universal(rows.batch.schema, "m", None, matrix=matrix, **options)
+    [out] = operator.process([rows], operator.open())
+    assert out.batch.schema == operator.outputs[0]
+    out.batch.validate(full=True)
+    return out.batch.column("product").to_pylist()
+
+
+@pytest.mark.parametrize("options", [{}, {"keys": ["v"], "state_bytes": 4}, {"state_bytes": 9}])
+def test_every_kind_can_work_on_the_tuple_itself_and_have_a_payload(options: dict[str, Any]) -> None:
+    whole = product(packet(0, 40_000), tuple_bytes=7, **options)
+    assert len(set(whole)) == 40_000
+    parts = [product(packet(first, 8_000), tuple_bytes=7, **options) for first in range(0, 40_000, 8_000)]
+    assert [value for part in parts for value in part] == whole
+    assert set(product(packet(0, 50), matrix=6, **options)).isdisjoint(whole)
+    # What leaves is of the tuple that caused it, also if tuples leave twice or not at all.
+    assert set(product(packet(0, 100), selectivity=0.5, **options)) < set(whole[:100])
+    twice = product(packet(0, 100), selectivity=2, **options)
+    assert twice == [value for value in whole[:100] for _ in range(2)]
+
+
+def test_all_columns_are_worked_on_and_a_product_is_replaced() -> None:
+    given = packet(0, 4)
+    named = Packet(
+        pa.record_batch({"v": given.batch.column("v"), "w": ["a", "b", None, "a"]}), Order(0, 0.0, 4)
+    )
+    assert set(product(named)).isdisjoint(product(given))
+    operator = Universal(SCHEMA, "m", None, matrix=3)
+    again = Universal(operator.outputs[0], "m", None, matrix=3)
+    assert again.outputs[0].names == ["v", "product"]
+    [out] = again.process(operator.process([given], None), None)
+    assert out.batch.schema == again.outputs[0]
+
+
 def test_busy_spends_the_threads_cpu_time() -> None:
     begin = time.thread_time()
     busy(0.02)
@@ -122,7 +174,10 @@ def test_the_cost_is_spent_only_if_the_engine_wants_it(monkeypatch: pytest.Monke
         ({"selectivity": float("nan")}, ["selectivity"]),
         ({"tuple_bytes": -5}, ["tuple_bytes"]),
         ({"keys": ["w"]}, ["'w'"]),
-        ({"state_bytes": 5}, ["state_bytes", "keyed"]),
+        ({"state_bytes": -5}, ["state_bytes"]),
+        ({"matrix": 2}, ["either cost=", "matrix="]),
+        ({"cost": None}, ["either cost=", "matrix="]),
+        ({"cost": None, "matrix": -2}, ["matrix"]),
     ],
 )
 def test_a_box_that_makes_no_sense_is_refused(options: dict[str, Any], words: list[str]) -> None:

@@ -181,3 +181,26 @@ def test_a_report_prints_as_a_table_of_its_queries() -> None:
     assert big.split() == ["big", "1", "0.0", "ms", "0.0", "ms", "0", "0"]
     assert ratios.split()[:5] == ["ratios", "0", "-", "-", "0"]
     assert "failed: " in ratios
+
+
+def test_a_run_says_how_it_goes_in_a_shell_and_in_a_notebook() -> None:
+    app = hg.App("shown")
+    app.source("rows", hg.from_rate(500, limit=50)).to("all <b>", hg.to_list([]))
+    with app.start("threads", until="drained") as running:
+        running.wait(30)
+        told, html = repr(running), running._repr_html_()
+    assert told.startswith("Ended(threads, lp, ")
+    assert "all <b>  " in told
+    assert html.startswith("<table><caption>Ended(threads, lp, ")
+    assert "<th>query</th>" in html
+    assert "<td>all &lt;b&gt;</td><td>50</td>" in html
+
+
+def test_a_run_that_failed_says_why() -> None:
+    app = hg.App("failed")
+    rows = app.source("rows", hg.from_rate(500, limit=5))
+    rows.filter("1 / (value - 1) < 2").to("all", hg.to_list([]))
+    with app.start("threads", until="drained") as running:
+        with pytest.raises(hg.HeadgateError):
+            running.wait(30)
+        assert repr(running).startswith("Failed(Every query failed ('all').")

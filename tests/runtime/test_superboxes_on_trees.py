@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.runtime.boxes import Work
+from headgate.runtime.boxes import NO_TICKET, Work
 from headgate.runtime.finishing import Finishing
+from headgate.runtime.superbox import Superboxes
+from headgate.scheduling.interface import Call
 from serial import serial
 
 TUPLES = 900
@@ -50,13 +53,19 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@cache
+def answers() -> dict[str, list[Any]]:
+    """What serial execution of three trees gives."""
+    return serial(tree("serial", 3)[0].network)
+
+
 @pytest.mark.parametrize("order", ["serial", "arrival"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("policy", ["mc", "ml", "auto_traversal", "qos", "top_k"])
 def test_answers_stay_the_same(order: Literal["serial", "arrival"], workers: int, policy: str) -> None:
     app, results = tree(order, 3)
     app.run(hg.Threads(workers, packet_rows=64), policy)
-    for query, rows in serial(app.network).items():
+    for query, rows in answers().items():
         found = results[query]
         assert [row["place"] for row in found] == list(range(1, len(rows) + 1))
         for leaf in {row["leaf"] for row in rows}:
@@ -79,3 +88,27 @@ def test_with_more_workers_than_queries_branches_are_worked_on_side_by_side(size
     app.run(hg.Threads(2), "mc")
     assert max(sizes) < 9
     assert results["q0"] == serial(app.network)["q0"]
+
+
+def test_a_call_on_a_split_box_takes_no_other_call_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works on parts of units, and what it took along would never run: its rows would be lost."""
+    asked: list[int] = []
+    take_along = Superboxes._take_along
+
+    def recorded(self: Superboxes, work: Work, call: Call, now: float) -> bool:
+        asked.append(work.ticket)
+        return take_along(self, work, call, now)
+
+    monkeypatch.setattr(Superboxes, "_take_along", recorded)
+    app, found = hg.App("split"), list[dict[str, Any]]()
+    numbers = app.source("numbers", hg.from_batches([pa.record_batch({"n": list(range(600))})]))
+    keyed = numbers.with_columns("n % 5 AS k").key_by("k").running("count(*) AS c").select("n", "c")
+    both = keyed.filter("n % 2 = 0").union(keyed.filter("n % 3 = 0"))
+    both.process(lambda row, state: row, schema=both.schema).to("q", hg.to_list(found))
+    for query in range(2):  # as many queries as workers, so that plans take branches along
+        keyed.filter(f"n % 7 = {query}").to(f"q{query}", hg.to_list([]))
+    expected = serial(app.network)["q"]
+    app.run(hg.Threads(2, packet_rows=16, buckets=2, split=True), "mc")
+    assert found == expected
+    assert asked
+    assert NO_TICKET not in asked

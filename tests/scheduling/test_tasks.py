@@ -111,7 +111,7 @@ def reaches(policy: Las, worker: int, box: int) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), net=nets(), workers=st.integers(1, 5), machine=st.sampled_from(sorted(MACHINES)))
 def test_nothing_is_lost_whatever_happens(
     name: str, data: st.DataObject, net: Net, workers: int, machine: str

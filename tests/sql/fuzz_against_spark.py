@@ -1,8 +1,13 @@
-"""Compares random expressions with Spark: ``python tests/sql/fuzz_against_spark.py 20000``."""
+"""Compares random expressions with Spark: ``python tests/sql/fuzz_against_spark.py 20000``.
+
+A first seed and a number of minutes may follow; the last line says with which seed to go on.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 import warnings
 
 from expression_grammar import expressions
@@ -27,7 +32,7 @@ def texts(count: int, start: int) -> list[str]:
     return list(found)
 
 
-def main(count: int) -> int:
+def main(count: int, start: int = 1, minutes: float = math.inf) -> int:
     from pyspark.sql import SparkSession
 
     warnings.simplefilter("ignore")
@@ -37,9 +42,9 @@ def main(count: int) -> int:
         .config("spark.log.level", "OFF").getOrCreate()
     )  # fmt: skip
     oracle = Oracle(spark, table(rows=64, seed=11))
-    done, problems, start = 0, 0, 1
+    done, problems, end = 0, 0, time.monotonic() + 60 * minutes
     seen: set[str] = set()
-    while done < count:
+    while done < count and time.monotonic() < end:
         fresh = [text for text in texts(400, start) if text not in seen][: count - done]
         seen.update(fresh)
         start += 1
@@ -51,9 +56,9 @@ def main(count: int) -> int:
                 problems += len(found)
                 print(*found, sep="\n", flush=True)
         done += len(fresh)
-        print(f"{done} expressions, {problems} differences", flush=True)
+        print(f"{done} expressions, {problems} differences; the next seed is {start}", flush=True)
     return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
+    sys.exit(main(*[int(argument) for argument in sys.argv[1:]] or [20_000]))

@@ -23,6 +23,7 @@ ADS = "ad BIGINT, time TIMESTAMP"
 Program = Callable[[SparkSession, Path], DataFrame]
 APPEND: dict[str, Program] = {}
 UPDATE: dict[str, Program] = {}
+REFUSED: dict[str, Program] = {}
 
 
 def write_input(folder: Path, rows: int = 60) -> None:
@@ -68,6 +69,11 @@ def append(program: Program) -> Program:
 
 def update(program: Program) -> Program:
     UPDATE[program.__name__] = program
+    return program
+
+
+def refused(program: Program) -> Program:
+    REFUSED[program.__name__] = program
     return program
 
 
@@ -273,8 +279,48 @@ def exploded_with_positions(spark: SparkSession, folder: Path) -> DataFrame:
     return lines.select("value", F.posexplode(F.split("value", " ")))
 
 
+@append
 def json_in_text(spark: SparkSession, folder: Path) -> DataFrame:
-    """Not taken over as long as from_json is not supported."""
     raw = spark.readStream.text(str(folder / "events"))
     data = F.from_json(F.col("value").cast("string"), "device STRING, signal BIGINT").alias("data")
     return raw.select(data).select("data.*").where("signal > 5")
+
+
+# --- what is not taken over -----------------------------------------------------------------------------
+
+
+@refused
+def a_function_of_python(spark: SparkSession, folder: Path) -> DataFrame:
+    louder = F.udf(lambda text: text.upper(), "string")
+    return devices(spark, folder).select(louder("device").alias("device"))
+
+
+@refused
+def batches_through_pandas(spark: SparkSession, folder: Path) -> DataFrame:
+    rows = devices(spark, folder)
+    return rows.mapInPandas(lambda frames: frames, rows.schema)
+
+
+@refused
+def state_in_pandas(spark: SparkSession, folder: Path) -> DataFrame:
+    rows = devices(spark, folder).groupBy("device")
+    return rows.applyInPandasWithState(
+        lambda key, frames, state: frames, "device STRING", "n INT", "append", "NoTimeout"
+    )
+
+
+@refused
+def lines_of_a_socket(spark: SparkSession, folder: Path) -> DataFrame:
+    lines = spark.readStream.format("socket").option("host", "localhost").option("port", 9999).load()
+    return lines.select(F.explode(F.split(lines.value, " ")).alias("word"))
+
+
+@refused
+def windows_with_an_offset(spark: SparkSession, folder: Path) -> DataFrame:
+    rows = devices(spark, folder).withWatermark("time", "1 minute")
+    return rows.groupBy(F.window("time", "5 minutes", "5 minutes", "1 minute")).count()
+
+
+@refused
+def a_table_that_is_no_stream(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.read.schema(DEVICES).json(str(folder / "devices"))

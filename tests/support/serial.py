@@ -7,7 +7,8 @@ but the operators themselves: no queue, no schedule, no merge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -35,15 +36,20 @@ class _Serial:
         self.keep = keep
         self.states = {box: box.operator.open() for box in network.boxes}
         self.results: dict[str, Rows] = {output.name: [] for output in network.outputs}
+        self.arrows = {box: [(a.node, a.output) for port in box.ports for a in port] for box in network.boxes}
+        self.ports: dict[Box, list[range]] = {}
+        """Of every box, the arrows of each port."""
+        for box in network.boxes:
+            ends = list(accumulate(map(len, box.ports), initial=0))
+            self.ports[box] = [range(*pair) for pair in pairwise(ends)]
         self.tuples, self.ended = _admission([_rows(s) for s in network.sources], turn)
 
     def run(self) -> dict[str, Rows]:
         for box in self.network.boxes:
             self._tell_ends(box)
         for number, (place, row) in enumerate(self.tuples):
-            source = self.network.sources[place]
-            self._pass({(source, 0): [Packet(row, Order(number, 0.0, 1))]}, self.network.boxes, False)
-        self._pass({}, self.network.boxes, True)
+            self._pass({(self.network.sources[place], 0): [Packet(row, Order(number, 0.0, 1))]}, False)
+        self._pass({}, True)
         return self.results
 
     def _tell_ends(self, box: Box) -> None:
@@ -56,25 +62,22 @@ class _Serial:
                 for side, port in enumerate(box.ports)
             }
 
-    def _pass(
-        self, made: dict[tuple[Source | Box, int], list[Packet]], boxes: Sequence[Box], end: bool
-    ) -> None:
-        """One tuple, or the end, through the network; ``made`` holds the rows on every arrow."""
-        for box in boxes:
-            for output in range(len(box.operator.outputs)):
-                made[box, output] = []
-            ports: list[list[Packet]] = []
-            arrow = 0
-            for port in box.ports:
-                ports.append([])
-                for a in port:
-                    ports[-1] += [
-                        row for row in made.get((a.node, a.output), ()) if self.keep(box, arrow, row)
-                    ]
-                    arrow += 1
+    def _pass(self, made: dict[tuple[Source | Box, int], list[Packet]], end: bool) -> None:
+        """One tuple, or the end, through the network; ``made``: the rows on every arrow that has some."""
+        for box in self.network.boxes:
+            arrows = self.arrows[box]
+            if not end and made.keys().isdisjoint(arrows):
+                continue
+            rows = [
+                [row for row in made.get(source, ()) if self.keep(box, arrow, row)]
+                for arrow, source in enumerate(arrows)
+            ]
+            ports = [[row for arrow in port for row in rows[arrow]] for port in self.ports[box]]
             for results in self._calls(box, ports, end):
                 for output, packet in enumerate(results):
-                    made[box, output] += [packet.slice(i, 1) for i in range(len(packet))]
+                    if len(packet):
+                        found = made.setdefault((box, output), [])
+                        found += [packet.slice(i, 1) for i in range(len(packet))]
         for query in self.network.outputs:
             for arrow in query.port:
                 for row in made.get((arrow.node, arrow.output), ()):

@@ -18,11 +18,12 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from benchmarks.cluster import HOST, LOCAL, START_SECONDS, Cluster
+from benchmarks.cluster import HOST, LOCAL, QUICK_JAVA, START_SECONDS, Cluster
 from headgate.connectors.kafka_offsets import client_options
 from headgate.connectors.maven import spark_home
 from headgate.demo import broker as demo
 from headgate.demo.processes import Installation, Server, free_ports
+from headgate.engines.spark.class_archive import java_options
 
 __all__ = ["HOST", "LOCAL", "Broker", "Cluster", "ConnectServer", "drive"]
 
@@ -109,7 +110,7 @@ class ConnectServer(Installation):
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         for key, value in self._conf.items():
             command += ["--conf", f"{key}={value}"]
-        env = {**LOCAL, "SPARK_HOME": str(home)}
+        env = {**LOCAL, "SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": QUICK_JAVA + java_options()}
         self._server = Server("The Spark Connect server", command, self._folder / "log", env)
         self._server.wait_for(self._listens, START_SECONDS)
         self._server.wait_for(self._answers, START_SECONDS)

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from headgate.api import habits
 from headgate.api.loading import load_file
 from headgate.api.pipeline import Pipeline
 from headgate.api.pyspark.adopting import Written, stream_of
@@ -28,6 +29,8 @@ from headgate.errors import PipelineError, RunError, nearest
 from headgate.graph.durations import Duration, parse_duration
 from headgate.graph.network import DEAD_LETTER, Arrow, Network, Output
 from headgate.graph.qos import QoS
+from headgate.recording.admitting import figures_of, forecast, refuse_what_breaks_goals
+from headgate.recording.recorder import Recorder
 from headgate.runtime.change import Change
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
@@ -50,6 +53,9 @@ class App:
         self._session = Session(self._pipeline)
         self._hooks: list[Hook] = []
         self._missed_for = 30.0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise habits.no_attribute("An App", name, habits.APP, [n for n in dir(type(self)) if n[0] != "_"])
 
     # --- building -----------------------------------------------------------------------------------
 
@@ -89,7 +95,7 @@ class App:
         and the output modes append and update are kept; its checkpoint location is not used, as the engine
         has one for all queries.  With ``trigger(availableNow=True)`` its files end with those that are there.
         """
-        written = Written(writer)
+        written = Written.of(writer)
         if written.mode not in ("Append", "Update"):
             raise PipelineError(
                 f"adopt: outputMode('{written.mode.lower()}') would write all results again and again; use "
@@ -146,7 +152,7 @@ class App:
     def run(
         self,
         engine: str | Engine = "spark",
-        policy: str | Policy = policies.DEFAULT,
+        policy: str | Policy | None = None,
         workers: int | None = None,
         until: Until = "drained",
         *,
@@ -154,22 +160,28 @@ class App:
         seed: int = 0,
         changes: Sequence[Change] = (),
         page: bool | int | str = False,
+        record: str | Path | None = None,
+        admit: str = "all",
     ) -> Report:
         """Run the application and report what happened.
 
+        Without ``policy`` it is "qos" if a query has a goal (``qos=``), else "lp".
         ``until="drained"`` ends when the sources have ended and everything open has been closed; a number
         of seconds stops then, and ``None`` runs until it is interrupted, both closing nothing.  A query
         that fails has its error in the report; if all fail, ``RunError`` is raised.  ``changes`` come into
         force at their times; queries that they add wait till then, and what cannot be done is in
         ``report.problems``.  ``page``: True, a port, or "host:port" serves a page on which the run can be
-        seen and changed; its address is printed.
+        seen and changed; its address is printed.  ``record``: a file for what ``hg.replay`` and ``hg.advise``
+        need: arrivals and costs, no data.  ``admit="goals"``: a query that joins while it runs is refused if
+        that would break a goal.
         """
-        return self._run(self._line(changes), engine, policy, workers, until, progress, seed, page)
+        line = self._line(changes, admit)
+        return self._run(line, engine, policy, workers, until, progress, seed, page, record)
 
     def start(
         self,
         engine: str | Engine = "spark",
-        policy: str | Policy = policies.DEFAULT,
+        policy: str | Policy | None = None,
         workers: int | None = None,
         until: Until = None,
         *,
@@ -177,32 +189,42 @@ class App:
         seed: int = 0,
         changes: Sequence[Change] = (),
         page: bool | int | str = False,
+        record: str | Path | None = None,
+        admit: str = "all",
     ) -> Running:
         """Run the application meanwhile, and change it while it runs.
 
         ``with app.start("threads") as running: running.set(policy="qos")``
         """
-        line = self._line(changes)
+        line = self._line(changes, admit)
         return Running(
             self._pipeline.outputs_named,
             line,
-            lambda: self._run(line, engine, policy, workers, until, progress, seed, page),
+            lambda: self._run(line, engine, policy, workers, until, progress, seed, page, record),
         )
 
-    def _line(self, changes: Sequence[Change]) -> Line:
+    def _line(self, changes: Sequence[Change], admit: str) -> Line:
+        if admit not in ("all", "goals"):
+            raise PipelineError(
+                f"admit={admit!r}: use 'all', or 'goals' to refuse queries that break a goal."
+            )
         later = [name for change in changes for name in change.add]
-        return Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
+        line = Line(changes, self._pipeline.outputs_named(later), _load, self._session.added)
+        line.gate = refuse_what_breaks_goals if admit == "goals" else None
+        line.forecast = lambda run, outputs, given: forecast(figures_of(run, line), outputs, **given)
+        return line
 
     def _run(
         self,
         line: Line,
         engine: str | Engine,
-        policy: str | Policy,
+        policy: str | Policy | None,
         workers: int | None,
         until: Until,
         progress: Progress | None,
         seed: int,
         page: bool | int | str,
+        record: str | Path | None,
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
         waits = until is None or line.requests  # it may be there for requests
@@ -213,12 +235,18 @@ class App:
         if workers is not None:
             check_workers(workers)
         line.watch.listen(self._hooks, self._missed_for)
-        report = None
+        report, chosen = None, _engine(engine)
+        recorder: Recorder | None = None
         try:
-            with _page(page, line, chosen := _engine(engine)):
+            network = self._pipeline.network(later)
+            decides = policies.chosen(policy, network.goals)
+            if record is not None:
+                recorder = _recorder(record, chosen, policy or decides.name, seed, until)
+                line.onlookers.append(recorder)
+            with _page(page, line, chosen):
                 report = chosen.run(
-                    self._pipeline.network(later),
-                    policies.get(policy),
+                    network,
+                    decides,
                     workers=workers,
                     until=until,
                     progress=progress,
@@ -227,6 +255,8 @@ class App:
                 )
         finally:
             line.watch.stop(report)
+            if recorder is not None:
+                recorder.end(report)
         queries = [
             q for q in report.queries.values() if self._pipeline.dead_letter is None or q.name != DEAD_LETTER
         ]
@@ -235,6 +265,18 @@ class App:
             names = ", ".join(f"'{q.name}'" for q in queries)
             raise RunError(f"Every query failed ({names}). The first error: {errors[0]}") from errors[0]
         return report
+
+
+def _recorder(record: str | Path, engine: Engine, policy: str | Policy, seed: int, until: Until) -> Recorder:
+    about = {
+        "engine": engine.name,
+        "settings": engine.described(),
+        "policy": policy if isinstance(policy, str) else policy.name,
+        "policy_spelled": isinstance(policy, str),
+        "seed": seed,
+        "drain": until == "drained",
+    }
+    return Recorder(record, about, exact=isinstance(engine, Simulated))
 
 
 @contextmanager

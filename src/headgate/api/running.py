@@ -10,6 +10,7 @@ from headgate.control.line import Line, RunOver
 from headgate.errors import PipelineError, RunError
 from headgate.graph.network import Output, Request
 from headgate.graph.qos import QoS
+from headgate.recording.admitting import Forecast
 from headgate.runtime.added_queries import joining
 from headgate.runtime.change import Change, HasNetwork
 from headgate.runtime.report import QueryReport, Report
@@ -88,6 +89,20 @@ class Running:
     def __exit__(self, *given: object) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        """How it goes: the report so far."""
+        return self._shown(repr)
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook; evaluate it again for what has happened since."""
+        return self._shown(Report._repr_html_)
+
+    def _shown(self, form: Callable[[Report], str]) -> str:
+        try:
+            return form(self.report()).replace("Report(", "Ended(" if self.over else "Running(", 1)
+        except Exception as error:  # a run that failed has no report, and one that begins has none yet
+            return f"Failed({error})" if self.over else "Running(it begins)"
+
     @property
     def over(self) -> bool:
         """Whether the run has ended."""
@@ -115,6 +130,23 @@ class Running:
     def add(self, *names: str) -> None:
         """Let queries join that the application was given since: ``stream.to("new", …)``, ``add("new")``."""
         self._change(Change(add=names), self._outputs_named(names))
+
+    def forecast(
+        self,
+        *names: str,
+        qos: Mapping[str, QoS] | None = None,
+        rates: Mapping[str, float] | None = None,
+    ) -> Forecast:
+        """What would happen if these queries were added, goals were others, or more came.
+
+        ``rates``: by source, how many times as much.  ``forecast.fits`` says whether all goals would be kept,
+        ``forecast.broken`` whose would not, and by how much.  A short simulation answers; nothing changes.
+        """
+        line, given = self._line, {"qos": qos, "rates": rates}
+        if line.forecast is None:
+            raise PipelineError("This run cannot be asked for forecasts.")
+        found: Forecast = line.forecast(line.runner, self._outputs_named(names), given)
+        return found
 
     def remove(self, *names: str) -> None:
         """Remove queries; their results stay."""

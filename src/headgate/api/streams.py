@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
+from headgate.api import habits
 from headgate.api.extensions import check_own
 from headgate.api.pipeline import Pipeline
 from headgate.connectors.any_table import as_table
@@ -45,39 +46,6 @@ _ALL = 1 << 40
 """More rows than a state holds."""
 
 
-_PYSPARK = {
-    "withColumn": '.with_columns("a + b AS c")',
-    "withColumns": '.with_columns("a + b AS c", "upper(d) AS e")',
-    "withColumnRenamed": '.rename(old="new")',
-    "selectExpr": '.select("a", "b + 1 AS c")',
-    "where": '.filter("a > 1")',
-    "groupBy": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
-    "groupby": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
-    "agg": '.key_by("user").window(hg.tumbling("1 minute", on="ts")).agg("count(*) AS n")',
-    "withWatermark": 'lateness= in the window: hg.tumbling("1 minute", on="ts", lateness="10 seconds")',
-    "dropDuplicates": '.drop_duplicates("id", within="1 hour", on="ts")',
-    "dropDuplicatesWithinWatermark": '.drop_duplicates("id", within="1 hour", on="ts")',
-    "distinct": '.drop_duplicates("id", within="1 hour", on="ts")',
-    "orderBy": '.top(10, by="n DESC", every="1 hour", on="ts")',
-    "sort": '.top(10, by="n DESC", every="1 hour", on="ts")',
-    "limit": '.top(10, by="n DESC", every="1 hour", on="ts")',
-    "unionAll": ".union(other)",
-    "unionByName": ".union(other)",
-    "mapInArrow": ".map_packets(function, schema=...)",
-    "mapInPandas": ".map_packets(function, schema=...)",
-    "transform": ".map_packets(function, schema=...)",
-    "foreachBatch": '.to("name", hg.to_function(function))',
-    "writeStream": '.to("name", hg.to_parquet("out"))',
-    "write": '.to("name", hg.to_parquet("out"))',
-    "collect": '.to("name", hg.to_list(rows)) and app.run()',
-    "show": '.to("name", hg.to_console()) and app.run()',
-    "printSchema": "print(stream.schema)",
-    "columns": "stream.schema.names",
-    "dtypes": "stream.schema",
-}
-"""What people type who know PySpark, and what to write here."""
-
-
 class Stream:
     """Tuples on their way.  Using one stream twice shares all the work before it."""
 
@@ -87,9 +55,21 @@ class Stream:
         self._sides: dict[str, Stream] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        written = _PYSPARK.get(name)
-        hint = f" Write {written}." if written else nearest(name, [n for n in dir(type(self)) if n[0] != "_"])
-        raise AttributeError(f"A Stream has no {name!r}.{hint}")
+        if name[0] != "_" and name not in habits.STREAM and name in self.schema.names:
+            raise habits.is_column(name)
+        raise habits.no_attribute("A Stream", name, habits.STREAM, _names(self))
+
+    def __getitem__(self, column: object) -> NoReturn:
+        habits.no_items("columns to take out of it")
+
+    def __iter__(self) -> NoReturn:
+        habits.no_items("rows to go through")
+
+    def __len__(self) -> NoReturn:
+        habits.no_items("length")
+
+    def __bool__(self) -> bool:
+        return True
 
     @property
     def schema(self) -> pa.Schema:
@@ -215,11 +195,24 @@ class Stream:
         return self._box("lookup", Lookup(self.schema, given, on, refresh), name)
 
     def universal(
-        self, *, cost: float, selectivity: float = 1.0, tuple_bytes: int = 0, name: str | None = None
+        self,
+        *,
+        cost: float | None = None,
+        selectivity: float = 1.0,
+        tuple_bytes: int = 0,
+        state_bytes: int = 0,
+        matrix: int = 0,
+        name: str | None = None,
     ) -> Stream:
-        """The papers' synthetic box: seconds of work per tuple, and how many tuples it makes of one."""
+        """The papers' synthetic box: seconds of work per tuple, and how many tuples it makes of one.
+
+        ``tuple_bytes`` adds a column ``payload`` of that size.  ``state_bytes`` give it a state of that size,
+        which every call changes.  ``matrix=n`` in place of ``cost``: it multiplies each tuple's values,
+        spread over n numbers, by a matrix, and adds the result as a column ``product``.
+        """
         label = name or self._pipeline.next_name("universal")
-        return self._box("universal", Universal(self.schema, label, cost, selectivity, tuple_bytes), label)
+        operator = Universal(self.schema, label, cost, selectivity, tuple_bytes, (), state_bytes, matrix)
+        return self._box("universal", operator, label)
 
     def apply(self, operator: Operator, *others: Stream, name: str | None = None) -> Stream:
         """An operator of your own, derived from ``hg.extend.Operator``: ``rows.apply(Delta(rows.schema))``.
@@ -355,9 +348,9 @@ class Stream:
         """Let results leave as query ``name``; ``qos`` says what they are worth at which latency.
 
         Queries of a higher ``query_class`` go first under policies that know classes (``multi_class``).
-        On Spark, ``keep="7 days"`` keeps what the query gave for ``headgate query``, and ``start`` says where
-        a query begins that is added to an application under way: with the "earliest" tuple there ever was
-        (an error that counts them if some are gone), "now", or at a serial.
+        ``keep="7 days"`` keeps what the query gave for ``headgate query``, on Spark and threads.  On Spark,
+        ``start`` says where a query begins that is added to an application under way: with the "earliest"
+        tuple there ever was (an error that counts them if some are gone), "now", or at a serial.
 
         ``importance="amount * 2"`` says how much a tuple matters if some must be dropped, which happens only
         under ``hg.policies.shedding(strategy="semantic")``.
@@ -475,12 +468,24 @@ class KeyedStream:
         return self._box("join", operator, name, self._stream._port, other._stream._port)
 
     def universal(
-        self, *, cost: float, selectivity: float = 1.0, state_bytes: int = 0, name: str | None = None
+        self,
+        *,
+        cost: float | None = None,
+        selectivity: float = 1.0,
+        tuple_bytes: int = 0,
+        state_bytes: int = 0,
+        matrix: int = 0,
+        name: str | None = None,
     ) -> Stream:
-        """The synthetic box with a state per key."""
+        """The synthetic box with ``state_bytes`` of state per key."""
         label = name or self._stream._pipeline.next_name("universal")
-        operator = Universal(self.schema, label, cost, selectivity, 0, self._keys, state_bytes)
+        operator = Universal(
+            self.schema, label, cost, selectivity, tuple_bytes, self._keys, state_bytes, matrix
+        )
         return self._box("universal", operator, label)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise habits.no_attribute("A KeyedStream", name, habits.KEYED, _names(self))
 
     def __repr__(self) -> str:
         return f"KeyedStream(by {', '.join(self._keys)}: {_columns(self.schema)})"
@@ -501,6 +506,9 @@ class WindowedStream:
         self._window = window
         self._ranges = ranges
         self._late: Stream | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise habits.no_attribute("A WindowedStream", name, habits.WINDOWED, _names(self))
 
     def agg(self, *aggregates: str, early: Duration | None = None, name: str | None = None) -> Stream:
         """One row per window that closes: keys, ``window_start``, ``window_end`` and the aggregates.
@@ -526,3 +534,8 @@ class WindowedStream:
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def _names(thing: object) -> list[str]:
+    """The public names of a thing's class."""
+    return [name for name in dir(type(thing)) if name[0] != "_"]

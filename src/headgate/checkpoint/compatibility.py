@@ -17,10 +17,13 @@ from headgate.checkpoint.position import Position
 from headgate.errors import RunError
 
 
-def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, root: str) -> None:
-    """Fit what an earlier run left to this pipeline; an error if that cannot be."""
+def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, root: str) -> list[str]:
+    """Fit what an earlier run left to this pipeline; an error if that cannot be.
+
+    Returns what the user may not expect: queries that ran when the earlier run ended, and are not there now.
+    """
     if start is None:
-        return
+        return []
     before = start["pipeline"]
     _check_sources(nodes, position, before, root)
     now = nodes.describe()["queries"]
@@ -30,7 +33,15 @@ def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, r
     for query in [q for q in position.failed if q not in now]:
         del position.failed[query]
     _place_new(nodes, position, before, now, root)
+    gone = [
+        f"Query '{query}' ran on this checkpoint, and the application does not have it any more. If it was "
+        f"added while the application ran, add it again with start={position.nodes[old['outlet']].cursor}: "
+        "there it ended."
+        for query, old in before["queries"].items()
+        if query not in now and old["outlet"] in position.nodes
+    ]
     position.forget_others()
+    return gone
 
 
 def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], root: str) -> None:

@@ -133,9 +133,14 @@ class Position:
         self.claims = {query: claim for query, claim in self.claims.items() if query in queries}
 
     def renumber(self, names: list[str]) -> None:
-        """Another pipeline numbers its sources in another way, and may have others."""
+        """Another pipeline numbers its sources in another way, and may have others.
+
+        A source that goes away is forgotten as a whole.  If it kept what it has read, and comes back, a query
+        that asks for its earliest rows would miss those without a word.
+        """
         if names == self.names:
             return
+        self.sources = {name: memory for name, memory in self.sources.items() if name in names}
         old, offsets = self.offsets, Offsets(len(names))
         offsets.next_serial = old.next_serial
         offsets.ended = old.ended and set(names) <= set(self.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from rich.table import Table
 
 from headgate.checkpoint.names import labelled
+from headgate.checkpoint.places import local_path
 from headgate.cli.display import console, say, seconds, shown
 from headgate.control.socket import NotRunning, call
 from headgate.errors import PipelineError, SourceError, printable
@@ -212,18 +214,32 @@ def add(
     query_class: Annotated[int, typer.Option("--class", help="Higher goes first under multi_class.")] = 0,
     keep: Annotated[str | None, typer.Option(help="Spark: keep results for `headgate query`.")] = None,
     start: Annotated[
-        str, typer.Option(help="Spark: 'earliest' or 'now'; on threads a query starts with the next tuple.")
+        str, typer.Option(help="Spark: 'earliest', 'now', or a tuple's number; on threads: the next tuple.")
     ] = "now",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Add nothing: say whether all goals would be kept, and exit with 1 if not."
+        ),
+    ] = False,
     app: AppName = None,
 ) -> None:
     """Add a continuous query in SQL to a running application.
 
+    With --check a short simulation with the measured costs and rates says whose goal would break first.
+
     Example: `headgate add "SELECT * FROM sales WHERE price > 100" --name big --goal "500 ms" --to out/big`
     """
     folder = to != "console" and not to.startswith(("kafka://", "table:"))
-    place = str(Path(to.removeprefix("parquet:")).resolve()) if folder else to
-    given = {"sql": sql, "name": name, "to": place, "goal": goal, "class": query_class, "keep": keep}
-    call(app, "add", **given, start=start)
+    if folder:  # of where the command is given, not of where the application runs
+        to = os.path.abspath(local_path(to.removeprefix("parquet:"), f"query '{name}': --to", PipelineError))
+    given = {"sql": sql, "name": name, "to": to, "goal": goal, "class": query_class, "keep": keep}
+    answer = call(app, "add", **given, start=start, check=check)
+    if check:
+        say(shown(answer["says"]))
+        if not answer["fits"]:
+            raise typer.Exit(1)
+        return
     say(f"Added {shown(name)}.")
 
 

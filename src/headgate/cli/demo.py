@@ -27,7 +27,7 @@ from headgate.connectors.source import Source
 from headgate.demo.broker import Broker
 from headgate.demo.examples import load_example
 from headgate.demo.ramp import Ramp
-from headgate.demo.small_queries import QUESTIONS
+from headgate.demo.small_queries import QUESTIONS, TIGHT
 from headgate.engines.base import Engine, Progress
 from headgate.graph.qos import QoS
 from headgate.runtime.change import Change
@@ -47,6 +47,9 @@ FIVE = {
     "q15": "categories with flat or declining sales",
 }
 SHOWN = ("big-purchase", "revenue", "top-items")
+JOINING = "dear-sales"
+JOINS = "SELECT user, item, price, ts FROM clicks WHERE kind = 'buy' AND price > 199"
+"""A query that joins while the shop is open."""
 
 
 POLICY = "qos"
@@ -122,15 +125,19 @@ def _shop(
     build = load_example("shop/app").build
     story, changes = _story(seconds, rate, rush, policy) if source is None else (None, [])
     app: App = build(rate=rate, sink=lambda query: to_function(newest.__setitem__), source=source or story)
+    if story is not None:
+        joins = app.sql(JOINS)
+        joins.to(JOINING, to_function(newest.__setitem__), qos=TIGHT)
+        changes.append(Change(at=seconds / 8, add=JOINING))
     graphs = {output.name: output.qos for output in app.network.outputs}
     console.print(
-        f"{len(graphs)} queries over one live stream of {rate:,.0f} rows a second, for {seconds:g} seconds: "
+        f"{len(QUESTIONS) + len(FIVE)} queries over one live stream of {rate:,.0f} rows a second, "
+        f"for {seconds:g} seconds: "
         f"five of TPCx-BB and {len(QUESTIONS)} small ones."
     )
-    for change in changes:
-        console.print(f"After {change.at:.0f} s: policy {change.chosen.name if change.chosen else ''}.")
     if story is not None:
-        console.print(f"From {seconds / 4:.0f} s to {seconds * 3 / 4:.0f} s: {rush:g} times as many rows.")
+        for line in _told(seconds, rush, changes):
+            console.print(line, highlight=False)
     with _following(graphs) as show:
 
         def progress(report: Report) -> None:
@@ -157,6 +164,22 @@ def _story(
     steps = [(0.0, rate), (seconds / 4, rate * rush), (seconds * 3 / 4, rate)]
     changes = [Change(at=seconds / 2, policy=BLIND), Change(at=seconds * 5 / 8, policy=policy)]
     return Ramp(steps, burst, datetime.now(UTC)), changes
+
+
+def _told(seconds: float, rush: float, changes: list[Change]) -> list[str]:
+    """What will happen, in the order of time."""
+    told = [
+        (seconds / 4, f"a rush, {rush:g} times as many rows: loose queries wait, tight ones must not"),
+        (seconds * 3 / 4, "the rush is over: loose queries catch up"),
+    ]
+    for change in changes:
+        if change.chosen is None:
+            told.append((change.at, f"a query joins, in SQL: {JOINS}"))
+        elif change.chosen.name == BLIND:
+            told.append((change.at, f"policy {BLIND}, which knows no goals: tight queries fall behind"))
+        else:
+            told.append((change.at, f"policy {change.chosen.name} again: they come back"))
+    return [f"[bold]{at:4.0f} s[/]  {shown(what)}" for at, what in sorted(told)]
 
 
 # --- classes ----------------------------------------------------------------------------------------------
@@ -231,7 +254,9 @@ def _following(graphs: dict[str, QoS | None]) -> Iterator[Progress]:
 def _answers(newest: dict[str, pa.RecordBatch]) -> None:
     """The newest results of some queries, so that one sees answers and not only figures."""
     small = {question.name: question.asks for question in QUESTIONS if question.name in SHOWN}
-    for query, question in {**FIVE, **small}.items():
+    for query, question in {**FIVE, **small, JOINING: JOINS}.items():
+        if query == JOINING and query not in newest:
+            continue  # without a rush it does not join
         console.print(f"\n[bold]{query}[/]: {question}")
         batch = newest.get(query)
         if batch is None:

@@ -136,7 +136,7 @@ def details(report: Report) -> list[str]:
         kept = f"{memory.outstanding:,} are still in use: sinks have kept them, or they have leaked"
         lines.append(
             f"allocator {memory.allocator}: {memory.allocations:,} blocks, {memory.share:.1%} of packets' "
-            f"bytes, {memory.fragmentation:.1%} of them rounding, in {memory.superblocks} superblocks; "
+            f"bytes, {memory.rounding:.1%} of them rounding, in {memory.superblocks} superblocks; "
             f"{kept if memory.outstanding else 'all have come back'}"
         )
     traffic = report.traffic

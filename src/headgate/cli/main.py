@@ -36,10 +36,12 @@ from headgate.cli.display import (
 )
 from headgate.cli.generate import generate
 from headgate.cli.machine import draw
+from headgate.cli.recordings import recordings
 from headgate.cli.request import request
+from headgate.connectors import maven
 from headgate.engines.base import Engine, Until
 from headgate.engines.simulated import Simulated
-from headgate.engines.spark import Spark
+from headgate.engines.spark import Spark, class_archive
 from headgate.engines.threads import Threads
 from headgate.errors import HeadgateError, PipelineError
 from headgate.machine import host as machines
@@ -77,13 +79,17 @@ register(cli)
 cli.command()(request)
 cli.add_typer(generate)
 cli.add_typer(calibration)
+cli.add_typer(recordings)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
 ]
 PolicyName = Annotated[
-    str,
-    typer.Option(help="Which policy schedules, also with options: 'mc(train=64)'; see `headgate policies`."),
+    str | None,
+    typer.Option(
+        help="Which policy schedules, also with options: 'mc(train=64)'; see `headgate policies`. "
+        "By default qos if a query has a goal, else lp."
+    ),
 ]
 WorkerCount = Annotated[int | None, typer.Option(help="How many workers; all cores by default.")]
 UntilText = Annotated[
@@ -113,14 +119,20 @@ def _function(path: str, name: str) -> Any:
 def _run(
     app: App,
     engine: str | Engine,
-    named: str | Policy,
+    named: str | Policy | None,
     workers: int | None,
     until: Until,
     page: bool | str = False,
+    record: Path | None = None,
+    admit: str = "all",
 ) -> Report:
-    policy = policies.spelled(named, _function) if isinstance(named, str) else named
+    # Text stays text where that is enough: a recording can hold it.
+    spelled = isinstance(named, str) and ".py:" in named
+    policy = policies.spelled(str(named), _function) if spelled else named
     with _told_to_stop(), live_table(app.name) as progress:
-        report = app.run(engine, policy, workers, until, progress=progress, page=page)
+        report = app.run(
+            engine, policy, workers, until, progress=progress, page=page, record=record, admit=admit
+        )
     console.print(query_table(report, app.name))
     console.print(summary(report))
     for line in details(report):
@@ -167,7 +179,7 @@ def _told_to_stop() -> Iterator[None]:
 def run(
     app: AppFile,
     engine: Annotated[str, typer.Option(help="Where it runs: spark, threads or simulated.")] = "spark",
-    policy: PolicyName = policies.DEFAULT,
+    policy: PolicyName = None,
     workers: WorkerCount = None,
     until: UntilText = "drained",
     checkpoint: Annotated[
@@ -196,6 +208,13 @@ def run(
         str | None,
         typer.Option(help="Where: a port, or host:port with HEADGATE_TOKEN set; a free port on loopback."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Write a recording there, for `headgate replay` and `headgate advise`."),
+    ] = None,
+    admit: Annotated[
+        str, typer.Option(help="'goals': refuse queries that join if that would break a goal; 'all'.")
+    ] = "all",
 ) -> None:
     """Run an application.
 
@@ -214,7 +233,7 @@ def run(
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)
-    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until), where))
+    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until), where, record, admit))
 
 
 def _page(page: bool, at: str | None) -> bool | str:
@@ -243,7 +262,7 @@ def _engine(engine: str, options: Mapping[str, Mapping[str, Any]]) -> str | Engi
 @cli.command()
 def simulate(
     app: AppFile,
-    policy: PolicyName = policies.DEFAULT,
+    policy: PolicyName = None,
     workers: WorkerCount = None,
     until: UntilText = "drained",
     call_overhead: Annotated[float, typer.Option(help="Seconds that every box call costs.")] = 0.0,
@@ -257,13 +276,16 @@ def simulate(
     costs: Annotated[
         Path | None, typer.Option(help="What operators cost: a file that `headgate calibrate` wrote.")
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Write a recording there, which replays exactly.")
+    ] = None,
 ) -> None:
     """Run an application in virtual time: real answers, exact times, any number of workers.
 
     Example: `headgate simulate examples/tpcx_bb/q4.py --workers 16 --call-overhead 0.00002`
     """
     engine = Simulated(topology=machine, memory=memory, call_overhead=call_overhead, seed=seed, costs=costs)
-    _exit(_run(load_app(app), engine, policy, workers, _until(until)))
+    _exit(_run(load_app(app), engine, policy, workers, _until(until), record=record))
 
 
 @cli.command()
@@ -312,10 +334,13 @@ def list_policies() -> None:
     table = titled(None, "policy", "or", "what it does")
     long = {short: name for name, short in policies.aliases().items()}
     for name in policies.names():
-        shown = f"[bold]{name}[/]" if name == policies.DEFAULT else name
+        shown = f"[bold]{name}[/]" if name in (policies.DEFAULT, policies.WITH_GOALS) else name
         table.add_row(shown, long.get(name, ""), policies.describe(name))
     console.print(table)
-    console.print("The bold one is the default. Options are in parentheses: `mc(train=64)`, `tuned(qos)`.")
+    console.print(
+        f"The default is {policies.WITH_GOALS} if a query has a goal, else {policies.DEFAULT}. "
+        "Options are in parentheses: `mc(train=64)`, `tuned(qos)`."
+    )
 
 
 @cli.command()
@@ -332,6 +357,23 @@ def topology(
         sys.stdout.write(spell(found))
     else:
         console.print(draw(found))
+
+
+@cli.command()
+def prepare(
+    kafka: Annotated[bool, typer.Option("--kafka", help="Also fetch Spark's connector for Kafka.")] = False,
+) -> None:
+    """Make Spark start faster on this machine: keep the Java classes that it loads in one file, made once.
+
+    Example: `headgate prepare`
+    """
+    with console.status("Starting Spark once and keeping the classes that Java loads (half a minute) …"):
+        found = class_archive.make()
+    say(f"Spark's classes are in {found} ({found.stat().st_size / 1e6:.0f} MB); local sessions use them.")
+    if kafka:
+        with console.status("Fetching Spark's connector for Kafka …"):
+            fetched = maven.jars("spark-kafka")
+        say(f"Spark's connector for Kafka is there: {len(fetched)} jars.")
 
 
 @cli.command()
@@ -362,7 +404,17 @@ def demo(
     """
     without_rush = 1.0 if kafka or compare else rush
     where = _page(page, page_at)
-    shop_demo.demo(seconds, rate, compare, kafka, engine, policy, workers, rush=without_rush, page=where)
+    shop_demo.demo(
+        seconds,
+        rate,
+        compare,
+        kafka,
+        engine,
+        policy or shop_demo.POLICY,
+        workers,
+        rush=without_rush,
+        page=where,
+    )
 
 
 @cli.command()
@@ -374,6 +426,7 @@ def bench(
         int | None, typer.Option(min=1, help="Rows of the input, where it can be chosen.")
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Rounds, where they can be chosen.")] = None,
+    part: Annotated[str | None, typer.Option(help="Only this part, where a benchmark has several.")] = None,
 ) -> None:
     """Measure, and compare with the claims; in a checkout, where the benchmarks are.
 
@@ -384,7 +437,7 @@ def bench(
     unknown = set(names or ()) - set(known)
     if unknown:
         raise PipelineError(f"There is no benchmark '{sorted(unknown)[0]}'. There are: {', '.join(known)}.")
-    results = registry.run_benches(names or known, quick, console, rows=rows, repeat=repeat)
+    results = registry.run_benches(names or known, quick, console, rows=rows, repeat=repeat, part=part)
     table = Table(title="claims", title_justify="left")
     for column in ("name", "source", "claim", "measured", "baseline", "ratio", "holds"):
         table.add_column(column, justify="right" if column in ("measured", "baseline", "ratio") else "left")

@@ -36,6 +36,8 @@ def request(
     if as_csv and as_json:
         raise PipelineError("request: choose one of --csv and --json.")
     file = Path(sparql) if len(sparql) < 256 else None
+    if file is not None and file.suffix and "{" not in sparql and not file.is_file():
+        raise PipelineError(f"request: there is no file '{sparql}', and it is no SPARQL either.")
     text = file.read_text(encoding="utf-8") if file is not None and file.is_file() else sparql
     app, found = App(REQUEST), list[pa.RecordBatch]()
     stream = app.sparql(text, data)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headgate.checkpoint.places import local_path
 from headgate.connectors import formats
@@ -44,12 +45,18 @@ class FileSource(Source):
         """The files there are now, sorted by path."""
         return _list(self.path)
 
+    @property
+    def rows(self) -> int:
+        """How many rows the files' footers promise; 0 where a format has none."""
+        files = self.files()[:_CHECK_AHEAD] if self.format.name == "parquet" else []
+        return sum(pq.read_metadata(file).num_rows for file in files)
+
     def batches(self, file: str) -> Iterator[pa.RecordBatch]:
         """The rows of one file, in the types of ``schema``."""
         try:
             for batch in self.format.batches(file, self.schema):
                 yield batch if has_refused(batch) else normalise_batch(batch, self.schema)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise SourceError(formats.explain(file, error)) from error
 
     def open(self) -> Reader:

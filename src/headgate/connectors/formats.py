@@ -156,7 +156,7 @@ class Text(Format):
     def batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with open(file, encoding="utf-8", newline="\n") as opened:
             while lines := opened.readlines(BLOCK_BYTES):
-                text = pa.array(["".join(lines).removesuffix("\n").replace("\r\n", "\n")])
+                text = pa.array(["".join(lines).replace("\r\n", "\n").removesuffix("\n")])
                 yield pa.RecordBatch.from_arrays([pc.split_pattern(text, "\n").flatten()], schema=schema)
 
 

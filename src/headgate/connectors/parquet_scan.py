@@ -54,7 +54,7 @@ def _filled(columns: dict[str, pa.Array], rows: int, schema: pa.Schema) -> list[
     """Batches of the whole schema; absent columns are null.
 
     All null columns share a few values, so that a group of a million rows does not need a million nulls for
-    every column that nobody reads.
+    every column that no box reads.
     """
     batches = []
     for first in range(0, rows, _NULLS):

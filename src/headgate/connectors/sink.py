@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +20,17 @@ class Writer(ABC):
 
     def close(self, error: bool) -> None:  # noqa: B027 - most writers hold nothing
         """The run is over, or (``error``) this query failed; what was written before stays."""
+
+
+class StepWriter(Writer):
+    """Takes the rows of a Spark step at once, with the step's number.
+
+    After a crash the same rows come again under the same number, so the receiver can tell a repeat.
+    """
+
+    @abstractmethod
+    def write_step(self, number: int, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take over all rows of step ``number``; numbers grow, with gaps, also across restarts."""
 
 
 class Sink(ABC):

@@ -14,7 +14,7 @@ the dictionary only when it leaves.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.checkpoint.places import local_path
+from headgate.connectors.sorted_runs import Longs, SortedRuns, Tally, pieces
 from headgate.errors import SourceError
 
 BLANK, IRI, INTEGER, STRING = range(4)
@@ -38,8 +39,6 @@ _GROUP = 131_072
 _TERMS_GROUP = 65_536
 _TERM_BITS, _PREDICATE_BITS = 27, 9
 _HINT = "'headgate generate sp2bench DIR --triples 100000' writes one."
-
-Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,27 @@ class Store:
         try:
             found = json.loads((self.path / "store.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
+            if not self.path.is_dir():
+                raise SourceError(f"data: there is no folder '{self.path}'. {_HINT}") from None
             raise SourceError(f"data: there are no triples in '{self.path}'. {_HINT}") from None
         except (OSError, ValueError) as error:
             raise SourceError(f"data: '{self.path}/store.json' cannot be read: {error}.") from error
-        if found.get("format") != _FORMAT:
-            raise SourceError(f"data: '{self.path}' was written by another version of Headgate. {_HINT}")
-        self.kinds: list[int] = found["kinds"]
-        self.predicates = {p["number"]: Predicate(**p) for p in found["predicates"]}
-        self.all = Predicate(**found["all"])
+        if isinstance(found, dict) and found.get("format", _FORMAT) != _FORMAT:
+            raise SourceError(
+                f"data: '{self.path}' was written by another version of Headgate (format {found['format']}, "
+                f"this one reads {_FORMAT}). Write it again: {_HINT}"
+            )
+        try:
+            self.kinds: list[int] = found["kinds"]
+            self.predicates = {p["number"]: Predicate(**p) for p in found["predicates"]}
+            self.all = Predicate(**found["all"])
+        except (KeyError, TypeError):
+            raise SourceError(f"data: '{self.path}/store.json' is damaged. Write it again: {_HINT}") from None
+        files = ["terms.parquet", "triples.parquet"]
+        files += [f"by_{by}/{number}.parquet" for number in self.predicates for by in ("subject", "object")]
+        missing = [file for file in files if not (self.path / file).is_file()]
+        if missing:
+            raise SourceError(f"data: '{self.path / missing[0]}' is missing. Write it again: {_HINT}")
         self.terms = Terms(str(self.path / "terms.parquet"))
 
     def file(self, number: int | None, by: str) -> str:
@@ -172,7 +184,7 @@ class Terms:
 class StoreWriter:
     """Writes a store: first all terms in order, then each predicate's triples, then the whole.
 
-    The numbers of all triples are held until the end, in 16 bytes each.
+    Whatever the number of triples, it holds a few chunks of them at a time; the others wait in files.
     """
 
     def __init__(self, path: Path, kinds: Sequence[int]) -> None:
@@ -182,8 +194,8 @@ class StoreWriter:
         self._terms = pq.ParquetWriter(path / "terms.parquet", _TERM, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
         self._predicates: list[Predicate] = []
-        self._keys: list[npt.NDArray[np.int64]] = []
-        self._last = b""
+        self._triples = SortedRuns(path / "triples.waiting")
+        self._objects = SortedRuns(path / "objects.waiting")
         self.rows = 0
 
     def terms(self, batch: pa.RecordBatch) -> None:
@@ -200,47 +212,57 @@ class StoreWriter:
             self._terms.write_table(pa.Table.from_batches(self._waiting), row_group_size=_TERMS_GROUP)
         self._waiting = []
 
-    def predicate(self, number: int, s: Numbers, o: Numbers) -> None:
-        """The triples of one predicate, in any order."""
+    def predicate(self, number: int, chunks: Iterable[tuple[Longs, Longs]]) -> None:
+        """The triples of one predicate: chunks of subjects and objects, in any order."""
         rank = len(self._predicates)
-        if max(int(s.max()), int(o.max())) >> _TERM_BITS or rank >> _PREDICATE_BITS:
-            raise SourceError(f"A store holds at most {1 << _TERM_BITS:,} terms and 512 predicates.")
-        pairs = np.sort((s.astype(np.int64) << 32) | o)
-        self._index("by_subject", number, pairs >> 32, pairs & 0xFFFF_FFFF)
-        subjects = _distinct(pairs >> 32)
-        self._keys.append(
-            ((pairs >> 32) << (_TERM_BITS + _PREDICATE_BITS)) | (rank << _TERM_BITS) | (pairs & 0xFFFF_FFFF)
-        )
-        pairs = np.sort((o.astype(np.int64) << 32) | s)
-        self._index("by_object", number, pairs & 0xFFFF_FFFF, pairs >> 32)
-        low, high = int(pairs[0] >> 32), int(pairs[-1] >> 32)
-        self._predicates.append(Predicate(number, len(s), subjects, _distinct(pairs >> 32), low, high))
-        self.rows += len(s)
+        files = {by: SortedRuns(self._path / f"{number}.{by}.waiting") for by in ("subject", "object")}
+        for s, o in chunks:
+            if max(int(s.max()), int(o.max())) >> _TERM_BITS or rank >> _PREDICATE_BITS:
+                raise SourceError(f"A store holds at most {1 << _TERM_BITS:,} terms and 512 predicates.")
+            files["subject"].add((s << 32) | o)
+            files["object"].add((o << 32) | s)
+        subjects, objects = Tally(), Tally()
 
-    def _index(self, folder: str, number: int, s: npt.NDArray[np.int64], o: npt.NDArray[np.int64]) -> None:
-        table = pa.table([s.astype(np.int32), o.astype(np.int32)], schema=PAIR)
-        _write(self._path / folder / f"{number}.parquet", table)
+        def triples() -> Iterator[Longs]:
+            for s, o in self._index("subject", number, files["subject"].read()):
+                subjects.new(s)
+                yield (s << (_TERM_BITS + _PREDICATE_BITS)) | (rank << _TERM_BITS) | o
+
+        self._triples.add_sorted(triples())
+        by_object = self._index("object", number, files["object"].read())
+        self._objects.add_sorted(objects.new(o) for o, _ in by_object)
+        known = (subjects.rows, subjects.different, objects.different, objects.low, objects.high)
+        self._predicates.append(Predicate(number, *known))
+        self.rows += subjects.rows
+
+    def _index(self, by: str, number: int, pairs: Iterator[Longs]) -> Iterator[tuple[Longs, Longs]]:
+        """Write an index in its order, and hand each part out: the sorted column, and the other one."""
+        file = self._path / f"by_{by}" / f"{number}.parquet"
+        with pq.ParquetWriter(file, PAIR, use_dictionary=False) as writer:
+            for part in pieces(pairs, _GROUP):
+                first, second = part >> 32, part & 0xFFFF_FFFF
+                s, o = (first, second) if by == "subject" else (second, first)
+                columns = [s.astype(np.int32), o.astype(np.int32)]
+                writer.write_table(pa.table(columns, schema=PAIR), row_group_size=_GROUP)
+                yield first, second
 
     def all_triples(self, rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Write all triples in order, and hand each batch out, with how many there are so far."""
-        keys = np.concatenate(self._keys)
-        self._keys = []
-        keys.sort()
         numbers = np.array([p.number for p in self._predicates], dtype=np.int32)
-        mask = (1 << _TERM_BITS) - 1
-        objects = np.zeros(self._kinds[-1], dtype=bool)
+        subjects, objects = Tally(), Tally()
         with pq.ParquetWriter(self._path / "triples.parquet", TRIPLE, use_dictionary=False) as writer:
-            for begin in range(0, len(keys), rows):
-                part = keys[begin : begin + rows]
+            for part in pieces(self._triples.read(), rows):
+                s, o = part >> (_TERM_BITS + _PREDICATE_BITS), part & ((1 << _TERM_BITS) - 1)
                 predicates = numbers[(part >> _TERM_BITS) & ((1 << _PREDICATE_BITS) - 1)]
-                columns = [part >> (_TERM_BITS + _PREDICATE_BITS), predicates, part & mask]
-                objects[columns[2]] = True
-                batch = pa.record_batch([c.astype(np.int32) for c in columns], schema=TRIPLE)
+                batch = pa.record_batch([s.astype(np.int32), predicates, o.astype(np.int32)], schema=TRIPLE)
                 writer.write_batch(batch)
-                yield begin + len(part), batch
-        subjects = _distinct(keys >> (_TERM_BITS + _PREDICATE_BITS))
-        there = np.flatnonzero(objects)
-        self._all = Predicate(None, len(keys), subjects, len(there), int(there[0]), int(there[-1]))
+                subjects.new(s)
+                yield subjects.rows, batch
+        for part in self._objects.read():
+            objects.new(part)
+        self._all = Predicate(
+            None, subjects.rows, subjects.different, objects.different, objects.low, objects.high
+        )
 
     def close(self) -> None:
         self._write_terms()
@@ -252,12 +274,3 @@ class StoreWriter:
             "all": asdict(self._all),
         }
         (self._path / "store.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def _distinct(values: npt.NDArray[np.int64]) -> int:
-    """Of sorted values."""
-    return 1 + int(np.count_nonzero(values[1:] != values[:-1])) if len(values) else 0
-
-
-def _write(file: Path, table: pa.Table) -> None:
-    pq.write_table(table, file, row_group_size=_GROUP, use_dictionary=False)

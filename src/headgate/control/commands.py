@@ -81,9 +81,33 @@ def add_query(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     """The handler of ``headgate add``: a SELECT, its name, goal and sink."""
     if run.line is None or run.line.added is None:
         raise PipelineError("This run was not started by an application; it can take no queries.")
+    if given.pop("check", False):
+        return _forecast(run, run.line, given)
     with run.line.added(given) as outputs:
         run.change(Change(add=[output.name for output in outputs]), outputs)
     return {"queries": [output.name for output in outputs]}
+
+
+class _Checked(Exception):
+    """Takes a query back that was only to be checked."""
+
+
+def _forecast(run: Run, line: Line, given: dict[str, Any]) -> dict[str, Any]:
+    """What would happen if a query were added."""
+    if line.forecast is None or line.added is None:
+        raise PipelineError("This run was not started by an application; it cannot be asked for forecasts.")
+    found: Any = None
+    try:
+        with line.added(given) as outputs:
+            found = line.forecast(run, outputs, {})
+            raise _Checked
+    except _Checked:
+        pass
+    return {
+        "fits": found.fits,
+        "says": str(found),
+        "goals": [vars(goal) | {"broken": goal.broken} for goal in found.goals],
+    }
 
 
 def handlers(run: Run) -> dict[str, Handler]:

@@ -54,6 +54,13 @@ class Runner(Protocol):
         """Stop as if by hand."""
 
 
+class Onlooker(Protocol):
+    """Looks on while a run goes on, for instance a recorder."""
+
+    def begin(self, core: Any) -> None:
+        """This core, an engine's own, decides from now on; ``core.observers`` hear what it hears."""
+
+
 class Line:
     """The line to a run: changes that are planned, and requests from other threads while it goes on."""
 
@@ -73,6 +80,12 @@ class Line:
         """The queries that are planned to be added."""
         self.handlers: Mapping[str, Handler] = {}
         """The commands that the run answers, by name."""
+        self.gate: Callable[[Any, Sequence[Output]], None] | None = None
+        """Raises if queries must not join a run, of which it sees the core."""
+        self.forecast: Callable[[Any, Sequence[Output], Mapping[str, Any]], Any] | None = None
+        """Says what would happen to a run if queries joined or goals and rates were others."""
+        self.onlookers: list[Onlooker] = []
+        """Are shown the core of the run before it begins."""
         self.watch = Watch(lambda: self._runner)
         self._runner: Runner | None = None
         self._began = threading.Event()
@@ -87,6 +100,11 @@ class Line:
     def requests(self) -> int:
         """How many requests are planned."""
         return sum([change.request is not None for change in self.planned])
+
+    def begin(self, core: Any) -> None:
+        """A run is about to begin, perhaps as the successor of another."""
+        for onlooker in self.onlookers:
+            onlooker.begin(core)
 
     def attach(self, runner: Runner) -> None:
         self._runner = runner

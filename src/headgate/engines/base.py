@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,6 +31,10 @@ class Engine:
 
     name = "engine"
 
+    def described(self) -> dict[str, Any]:
+        """Settings that a recording keeps, so that a replay can have them too."""
+        return {}
+
     def run(
         self,
         network: Network,
@@ -55,12 +60,12 @@ def deadline(until: Until) -> float | None:
 
 
 def refuse_history(network: Network, engine: str) -> None:
-    """Refuse queries with ``keep=``: only the Spark engine keeps results."""
+    """Refuse queries with ``keep=``: a simulation keeps no results."""
     kept = [output.name for output in network.outputs if output.keep is not None]
     if kept:
         raise PipelineError(
             f"query '{kept[0]}' asks for its history to be kept (keep=), which the {engine} engine does not; "
-            "run with engine='spark', or leave keep= out."
+            "run with engine='spark' or 'threads', or leave keep= out."
         )
 
 

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headgate.connectors.sink import Writer
+from headgate.graph.network import Output
 from headgate.graph.packet import Packet
 from headgate.runtime.boxes import LiveOutput, Times
 from headgate.runtime.core import Core
 from headgate.runtime.instructions import Instruction
 from headgate.runtime.stimuli import Asked
 
+Open = Callable[[Output], Writer]
+"""Opens a query's sink."""
 
-def make_change(core: Core, asked: Asked, now: float) -> list[Instruction]:
+
+def open_sink(output: Output) -> Writer:
+    """Open a query's sink, and keep nothing of its results."""
+    writer: Writer = output.sink.open(output.name, output.schema)
+    return writer
+
+
+def make_change(core: Core, asked: Asked, now: float, opened: Open = open_sink) -> list[Instruction]:
     """Make a change, with sinks for the queries that it adds; what is refused leaves no sink open."""
     core.check(asked)
     try:
         for output in asked.outputs:
-            asked.writers = [*asked.writers, output.sink.open(output.name, output.schema)]
+            asked.writers = [*asked.writers, opened(output)]
         return core.handle(asked, now)
     except BaseException:
         for writer in asked.writers:
@@ -28,14 +39,18 @@ class Delivery:
     """Hands results to sinks.  ``failed`` is told of a sink that fails: its query stops, and no other."""
 
     def __init__(
-        self, core: Core, now: Callable[[], float], failed: Callable[[LiveOutput, BaseException], None]
+        self,
+        core: Core,
+        now: Callable[[], float],
+        failed: Callable[[LiveOutput, BaseException], None],
+        opened: Open = open_sink,
     ) -> None:
-        self._core, self._now, self._failed = core, now, failed
+        self._core, self._now, self._failed, self._opened = core, now, failed, opened
 
     def open_all(self) -> None:
         for live in self._core.live.outputs:
             try:
-                live.writer = live.output.sink.open(live.output.name, live.output.schema)
+                live.writer = self._opened(live.output)
             except Exception as error:
                 self._failed(live, error)
 

@@ -157,6 +157,8 @@ class RealtimeRun:
 
     def change(self, change: Change, outputs: Sequence[Output] = ()) -> None:
         """Carry a change out, from any thread; raise if it cannot be."""
+        if self.line is not None and self.line.gate is not None and outputs:
+            self.line.gate(self, outputs)
         with self.lock:
             if self.stopping or self.over.is_set():
                 raise PipelineError(SUCCEEDED) if self.succeeded else RunOver

@@ -37,7 +37,17 @@ class Needs:
 
     def covers(self, other: Needs) -> bool:
         """Whether what is read for these needs is enough for ``other``."""
-        return self.columns >= other.columns and (not self.filters or self.filters == other.filters)
+        kept = not self.filters or (bool(other.filters) and set(other.filters) <= set(self.filters))
+        return self.columns >= other.columns and kept
+
+    def together_with(self, other: Needs) -> Needs:
+        """What must be read for both."""
+        filters: tuple[Ranges, ...] = ()
+        if self.filters and other.filters:
+            filters = tuple(dict.fromkeys([*self.filters, *other.filters]))
+        if len(filters) > _MOST_FILTERS:
+            filters = ()
+        return Needs(self.schema, self.columns | other.columns, filters)
 
 
 _MOST_FILTERS = 64

@@ -52,6 +52,8 @@ class Box:
     ports: tuple[Port, ...] = ()
     key: str | None = None
     """The key, in a checkpoint, of one query's own copy of a box; None: it follows from the box."""
+    original: Box | None = None
+    """The application's box that this one runs for, if it is a copy."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,11 @@ class Network:
     @cached_property
     def queries_of(self) -> list[tuple[str, ...]]:
         """For every box, the queries that it works for."""
-        return [tuple(q for q, boxes in self.queries.items() if b in boxes) for b in range(len(self.boxes))]
+        found: list[list[str]] = [[] for _ in self.boxes]
+        for query, boxes in self.queries.items():
+            for box in boxes:
+                found[box].append(query)
+        return [tuple(queries) for queries in found]
 
     @cached_property
     def requests(self) -> list[int]:

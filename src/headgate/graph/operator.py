@@ -100,6 +100,8 @@ class Operator:
     lateness: shards then need not hear of every other move."""
     gathers: bool = False
     """Whether ``gather`` may be used for its first output, if its others are not looked at."""
+    extends: bool = False
+    """Whether every row of its only input leaves in order, as it came, with columns added behind it."""
     time_limit: int = LIMIT
     """Microseconds from 1970 up to which the operator can count event times."""
 

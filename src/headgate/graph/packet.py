@@ -10,7 +10,7 @@ order keys are computed when they are first used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -103,6 +103,11 @@ class Order:
         serials, (_, arrivals, ordinals, origins) = self.serials, self._selected()
         origins = serials if origins is None else origins
         return Order(np.maximum(serials, serial), arrivals, self.length, ordinals, origins)
+
+    def moved(self, place: Callable[[Any], Any]) -> Order:
+        """The same keys, with their arrays where ``place`` puts them."""
+        keys: list[Any] = [place(key) if isinstance(key, np.ndarray) else key for key in self._selected()]
+        return Order(keys[0], keys[1], self.length, keys[2], keys[3])
 
     def _select(self, selection: Any, length: int) -> Order:
         serials, arrivals, ordinals, base_length, selections, origins = self._base
@@ -344,7 +349,7 @@ class Packet:
 def _filtered(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
     """The rows where ``mask`` is true.
 
-    A scan leaves columns that nobody looks at null.  Of an array of nulls any part is as good as any other,
+    A scan leaves columns that no box reads null.  Of an array of nulls any part is as good as any other,
     and Arrow would take longer over it than over values.
     """
     if batch.num_rows < _MANY:

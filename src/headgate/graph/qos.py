@@ -15,6 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import PipelineError
+from headgate.graph.durations import Duration, parse_duration
+
+WORTHLESS = 10
+"""After so many times its goal, a result is worth nothing."""
 
 
 class QoS:
@@ -104,3 +108,13 @@ class QoS:
 
     def __hash__(self) -> int:
         return hash(self.points)
+
+
+def goal_of(text: Duration | None, name: str) -> QoS | None:
+    """A latency goal as a QoS graph: full utility up to the goal, none after ten times as long."""
+    if text is None:
+        return None
+    seconds = parse_duration(text, f"query '{name}': goal") / 1e6
+    if not seconds:
+        raise PipelineError(f"query '{name}': goal = '{text}' must be more than zero, e.g. '500 ms'.")
+    return QoS([(0, 1), (seconds, 1), (WORTHLESS * seconds, 0)])

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headgate.machine.host import current_core
 from headgate.machine.topology import Topology, flat
-from headgate.memory.classes import class_of
+from headgate.memory.classes import SIZES, class_of
 from headgate.memory.local import Array, Pool
 from headgate.memory.statistics import Statistics
 from headgate.memory.superblocks import SUPERBLOCK, SuperblockAllocator
@@ -27,6 +27,8 @@ class Allocator:
         self._pools: list[Pool] = []
         self._mine = threading.local()
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        self._live = 0
+        """Bytes in use, at most, as far as threads between two tasks have seen."""
         self._arrow = pa.default_memory_pool()
         self._arrow_before = self._arrow.total_bytes_allocated()
         self.closed = False
@@ -50,8 +52,14 @@ class Allocator:
         return pa.py_buffer(self.array(size, np.uint8))
 
     def recollect(self) -> None:
-        """For a thread between two tasks: take back what other threads have freed."""
+        """For a thread between two tasks: take back what other threads have freed, let spare memory go."""
+        self._seen()
         self._pool().recollect()
+
+    def _seen(self) -> int:
+        live = sum([pool.live for pool in self._pools.copy()])
+        self._live = max(self._live, live)
+        return live
 
     def _pool(self) -> Pool:
         pool: Pool | None = getattr(self._mine, "pool", None)
@@ -75,16 +83,18 @@ class Allocator:
 
     def recollected(self) -> Statistics:
         """When no thread is at work: take back all that has been freed, and give the statistics."""
+        self._seen()
         for pool in self._pools:
             pool.recollect()
         return self.statistics()
 
     def statistics(self) -> Statistics:
         """So far; exact when no thread is at work."""
+        live = self._seen()
         pools = list(self._pools)
         by_class: Counter[int] = Counter()
         for pool in pools:
-            by_class.update(pool.by_class())
+            by_class.update({SIZES[which]: n for which, n in enumerate(pool.allocations) if n})
         allocations, freed = sum(by_class.values()), sum([pool.freed for pool in pools])
         return Statistics(
             "local",
@@ -95,6 +105,10 @@ class Allocator:
             by_class=dict(sorted(by_class.items())),
             passed=sum([pool.passed for pool in pools]),
             passed_bytes=sum([pool.passed_bytes for pool in pools]),
+            live_bytes=live,
+            live_bytes_most=self._live,
+            claimed_bytes=sum([node.claimed for node in self._nodes]),
+            claimed_bytes_most=sum([node.most for node in self._nodes]),
             superblocks=sum([node.mapped for node in self._nodes]),
             superblocks_reused=sum([node.reused for node in self._nodes]),
             freed=freed,

@@ -1,4 +1,4 @@
-"""A thread's own pool (section 5.1): a sub-allocator per size class, and no lock.
+"""A thread's own pool (section 5.1): blocks of 63 sizes from superblocks of its own, and no lock.
 
 Only the owner touches a pool, except for its bins.  A block's finaliser may run on any thread, and on the
 owner's in the middle of anything, so it does no more than put the block into a bin, the owner's own included.
@@ -18,71 +18,30 @@ from headgate.memory.recollection import Bins
 from headgate.memory.superblocks import Superblock, SuperblockAllocator
 
 Array = npt.NDArray[Any]
+KEPT = 1.5
+"""A pool keeps so many times the bytes that it had in use of late; the system gets the rest back."""
+FADES = 0.9
+"""What was in use counts so much less at every recollection."""
 
 
 class Handle(weakref.ref[Array]):
     """Knows which block an array is in, and puts it into a bin when the array is gone."""
 
-    __slots__ = ("index", "pool", "superblock")
+    __slots__ = ("begin", "bytes", "pool", "superblock", "which")
     pool: Pool
     superblock: Superblock
-    index: int
+    begin: int
+    which: int
+    bytes: int
 
 
 def _gone(handle: Any) -> None:
     """Runs on any thread, at any point."""
     pool = handle.pool
     if pool.closed:
-        handle.superblock.handles.pop(handle.index, None)
+        handle.superblock.handles.pop(handle.begin, None)
     else:
         pool.bins.give(threading.get_ident(), handle)
-
-
-class SubAllocator:
-    """Blocks of one size, from superblocks: the fullest that has a free block first."""
-
-    __slots__ = ("_available", "_source", "_superblocks", "allocations", "size")
-
-    def __init__(self, size: int, source: SuperblockAllocator) -> None:
-        self.size = size
-        self.allocations = 0
-        self._source = source
-        self._superblocks: set[Superblock] = set()
-        """All of them: a full one and its blocks' handles would be a cycle without a reference otherwise."""
-        self._available: list[Superblock] = []
-        """Those with a free block."""
-
-    def take(self) -> Superblock:
-        """The superblock from which the next block comes: the fullest, so that others may become empty."""
-        available = self._available
-        if not available:
-            superblock = self._source.take()
-            superblock.cut(self.size)
-            self._superblocks.add(superblock)
-            available.append(superblock)
-            return superblock
-        if len(available) == 1:
-            return available[0]
-        return min(available, key=lambda superblock: len(superblock.free))
-
-    def taken(self, superblock: Superblock) -> None:
-        """A block of it was taken."""
-        self.allocations += 1
-        if not superblock.free:
-            self._available.remove(superblock)
-
-    def free(self, superblock: Superblock, index: int) -> None:
-        """A block is free.  Of superblocks that are empty one is kept, since the next block comes soon."""
-        if not superblock.free:
-            self._available.append(superblock)
-        superblock.free.append(index)
-        if superblock.empty and sum([other.empty for other in self._available]) > 1:
-            self._available.remove(superblock)
-            self._superblocks.remove(superblock)
-            self._source.give(superblock)
-
-    def holds_free(self) -> bool:
-        return bool(self._available)
 
 
 class Pool:
@@ -101,9 +60,23 @@ class Pool:
         self.given = 0
         self.passed = self.passed_bytes = 0
         """What was too small or too large for the classes."""
+        self.live = 0
+        """Bytes of those asked for that have not come back."""
+        self.allocations = [0] * CLASSES
+        self.superblocks: list[Superblock] = []
+        self._recent = 0.0
         self._busy = False
-        self._subs: list[SubAllocator | None] = [None] * CLASSES
         self._source = source
+
+    @property
+    def used(self) -> int:
+        """Bytes of the blocks in use."""
+        return sum([superblock.used for superblock in self.superblocks])
+
+    @property
+    def claimed(self) -> int:
+        """Bytes that it has from the operating system."""
+        return sum([self._source.size - superblock.away for superblock in self.superblocks])
 
     def allocate(self, which: int, count: int, dtype: np.dtype[Any]) -> Array | None:
         """An array in a block of that class; None if the thread is in here already.
@@ -115,31 +88,79 @@ class Pool:
         self._busy = True
         try:
             self._reclaim(self.owner)
-            sub = self._subs[which]
-            if sub is None:
-                sub = self._subs[which] = SubAllocator(SIZES[which], self._source)
-            if not sub.holds_free():
-                self._recollect()
-            superblock = sub.take()
-            index = superblock.free.pop()
-            array: Array = np.ndarray((count,), dtype, superblock.memory, index * sub.size)
-            handle = superblock.handles[index] = Handle(array, _gone)
-            handle.pool, handle.superblock, handle.index = self, superblock, index
-            sub.taken(superblock)
-            self.requested += array.nbytes
-            self.given += sub.size
+            size = SIZES[which]
+            superblock, begin = self._taken(size) or self._cut(size)
+            array: Array = np.ndarray((count,), dtype, superblock.memory, begin)
+            handle = superblock.handles[begin] = Handle(array, _gone)
+            handle.pool, handle.superblock, handle.begin, handle.which = self, superblock, begin, which
+            handle.bytes = array.nbytes
+            self.allocations[which] += 1
+            self.live += handle.bytes
+            self.requested += handle.bytes
+            self.given += size
             return array
         finally:
             self._busy = False
 
+    def _taken(self, size: int) -> tuple[Superblock, int] | None:
+        """A waiting block of the fullest superblock that has one, so that others may become empty."""
+        found: Superblock | None = None
+        for superblock in self.superblocks:
+            if superblock.free.get(size) and (found is None or superblock.used > found.used):
+                found = superblock
+        if found is None:
+            return None
+        begin = found.take(size)
+        assert begin is not None
+        return found, begin
+
+    def _cut(self, size: int) -> tuple[Superblock, int]:
+        """A new block: of the fullest superblock that has room, or of one from the memory node."""
+        self._recollect()
+        if (found := self._taken(size) or self._room(size)) is not None:
+            return found
+        if 2 * sum([superblock.idle for superblock in self.superblocks]) > self.used:
+            for superblock in self.superblocks:
+                superblock.join()
+            if (found := self._room(size)) is not None:
+                return found
+        self.superblocks.append(self._source.take())
+        found = self._room(size)
+        assert found is not None
+        return found
+
+    def _room(self, size: int) -> tuple[Superblock, int] | None:
+        for superblock in sorted(self.superblocks, key=lambda superblock: -superblock.used):
+            begin = superblock.cut(size)
+            if begin is not None:
+                return superblock, begin
+        return None
+
     def recollect(self) -> None:
-        """For the owner, every once in a while: free what others have put into the bins."""
+        """For the owner, between two tasks: free what others have put into the bins; let spare memory go."""
         if not self._busy:
             self._busy = True
             try:
                 self._recollect()
+                self._trim()
             finally:
                 self._busy = False
+
+    def _trim(self) -> None:
+        """Let memory go that was not needed of late, first that of the emptiest superblocks; one may stay."""
+        self._recent = max(self.used, FADES * self._recent)
+        size = self._source.size
+        if (claimed := self.claimed) <= max(KEPT * self._recent, size):
+            return
+        for superblock in sorted(self.superblocks, key=lambda superblock: superblock.used):
+            if superblock.used:
+                superblock.release()
+            elif claimed - size >= max(self._recent, size):
+                self.superblocks.remove(superblock)
+                self._source.give(superblock)
+            if (claimed := self.claimed) <= max(KEPT * self._recent, size):
+                break
+        self._source.trim()
 
     def _recollect(self) -> None:
         for giver in self.bins.givers():
@@ -147,30 +168,18 @@ class Pool:
 
     def _reclaim(self, giver: int) -> None:
         for handle in self.bins.collect(giver):
-            superblock, index = handle.superblock, handle.index
-            if superblock.handles.pop(index, None) is not handle:
+            superblock = handle.superblock
+            if superblock.handles.pop(handle.begin, None) is not handle:
                 raise AssertionError("a block was freed that is not in use")
-            sub = self._subs[_CLASS_OF_SIZE[superblock.size]]
-            assert sub is not None
-            sub.free(superblock, index)
+            superblock.put(handle.begin, SIZES[handle.which])
+            self.live -= handle.bytes
             self.freed += 1
             if giver != self.owner:
                 self.recollected += 1
-
-    @property
-    def allocations(self) -> int:
-        return sum([sub.allocations for sub in self._subs if sub is not None])
-
-    def by_class(self) -> dict[int, int]:
-        """Allocations by size of the block."""
-        return {sub.size: sub.allocations for sub in self._subs if sub is not None and sub.allocations}
 
     def close(self) -> None:
         """When the owner has ended: blocks that are still in use keep their memory until they are not."""
         self._recollect()
         self.closed = True
         self._recollect()  # what came between
-        self._subs = [None] * CLASSES
-
-
-_CLASS_OF_SIZE = {size: which for which, size in enumerate(SIZES)}
+        self.superblocks = []

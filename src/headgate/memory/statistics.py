@@ -33,8 +33,20 @@ class Statistics:
     page_faults: int = 0
     arrow_bytes: int = 0
 
+    live_bytes: int = 0
+    """Bytes that were asked for and are in use, now and at most."""
+    live_bytes_most: int = 0
+    claimed_bytes: int = 0
+    """Bytes that the operating system has given and not got back, now and at most."""
+    claimed_bytes_most: int = 0
+
     @property
     def fragmentation(self) -> float:
+        """Most memory claimed from the system by most memory handed out, as the paper and Hoard count it."""
+        return self.claimed_bytes_most / self.live_bytes_most if self.live_bytes_most else 0.0
+
+    @property
+    def rounding(self) -> float:
         """Share of the blocks' bytes that were not requested."""
         return 1 - self.requested_bytes / self.block_bytes if self.block_bytes else 0.0
 

@@ -1,8 +1,10 @@
-"""Queries that join a run on threads or in simulation: boxes of their own, from the next tuple on.
+"""Queries that join a run on threads or in simulation: what they share with it, from the next tuple on.
 
 A box that is shared runs once, with one state and one cursor, and here rows are gone once they were read.  So
-a query that joins begins with the next tuple.  Running boxes have seen earlier ones, so it gets a copy of
-each.  Queries that join together share theirs.
+a query that joins begins with the next tuple.  A running box without state makes the same of that tuple
+whatever came before: the query shares it and is given no results of earlier tuples.  A box with state
+remembers earlier ones, so the query gets a copy of it and of all that follows it.  Queries that join together
+share their copies.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from headgate.graph.network import (
 
 Sources = dict[Source, Source]
 """By source of a query that joins, the one that the run reads for it."""
+Standing = Callable[[Box], Box | None]
+"""By box of the application, the running one that a query which joins may share."""
 
 
-def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
-    """A running network with additional queries, each with boxes of its own."""
+def with_queries(network: Network, outputs: Sequence[Output], standing: Standing) -> Network:
+    """A running network with additional queries, which share boxes that stand where they begin."""
     check_new(network, outputs)
     made: dict[Box, Box] = {}
     request = outputs[0].request
@@ -44,8 +48,8 @@ def with_queries(network: Network, outputs: Sequence[Output]) -> Network:
                 f"query '{output.name}' asks to start with tuple {output.start}, which is gone; without a "
                 "checkpoint a query that joins starts with the next tuple: say start='now'."
             )
-    joining = [_joining(output, made, network, _shared(network, output)) for output in outputs]
-    return network.joined(list(made.values()), joining)
+    joining = [_joining(output, made, network, _shared(network, output), standing) for output in outputs]
+    return network.joined([box for box in made.values() if box not in network.index], joining)
 
 
 def other_queries(network: Network, outputs: Sequence[Output], remove: Sequence[str]) -> Network:
@@ -105,16 +109,28 @@ def _shared(network: Network, output: Output) -> Sources:
     return {source: known[source.name] for source in sources_before(output.port)}
 
 
-def _joining(output: Output, made: dict[Box, Box], network: Network, sources: Sources) -> Output:
-    """A query that joins: over the boxes in ``made``, and over new ones with names of their own."""
+def _joining(
+    output: Output,
+    made: dict[Box, Box],
+    network: Network,
+    sources: Sources,
+    standing: Standing = lambda box: None,
+) -> Output:
+    """A query that joins: over the boxes in ``made`` and those that stand, and over new ones."""
     known = {box.name for box in (*network.boxes, *made.values())}
     for box in _in_order(output.port):
-        if box not in made:
-            name = box.name
-            while name in known:
-                name = f"{name}@{output.name}"
-            known.add(name)
-            made[box] = Box(name, box.operator, tuple(_moved(port, made, sources) for port in box.ports))
+        if box in made:
+            continue
+        ports = tuple(_moved(port, made, sources) for port in box.ports)
+        there = standing(box)
+        if there is not None and there.ports == ports:
+            made[box] = there
+            continue
+        name = box.name
+        while name in known:
+            name = f"{name}@{output.name}"
+        known.add(name)
+        made[box] = Box(name, box.operator, ports, original=box)
     return replace(output, port=_moved(output.port, made, sources))
 
 

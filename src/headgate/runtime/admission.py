@@ -43,6 +43,8 @@ class Entry:
     error: BaseException | None = None
     rows: int = 0
     """Rows admitted."""
+    told: int = 0
+    """Rows of them that the core knows of."""
     lag: float = 0.0
     """Seconds from arrival to admission, of all rows together."""
     last: float = 0.0
@@ -58,6 +60,8 @@ class Entry:
     """Rows that it has refused since the engine last looked."""
     opened: bool = False
     """Its reader is there; the reading thread opens it."""
+    newest: Packet | None = None
+    """What it brought last: a query that may join is tried on it."""
     joined: float = 0.0
     """When it joined: its reader counts time from then on."""
 
@@ -158,13 +162,14 @@ class Admission:
 
     # --- what is read of them -----------------------------------------------------------------------
 
-    def want(self, needs: Sequence[Needs]) -> None:
-        """Ask for what is needed, if that is more than what is read.  Any thread: the reading one catches up.
+    def want(self, more: Mapping[int, Needs]) -> None:
+        """Ask for what is needed of some sources too.  Any thread: the reading one catches up.
 
         What was admitted by then has other columns: it is not for queries that need the new ones.
         """
-        if not all(map(Needs.covers, self._wanted, needs)):
-            self._wanted = list(needs)
+        if not all(self._wanted[place].covers(needs) for place, needs in more.items()):
+            both = {place: self._wanted[place].together_with(needs) for place, needs in more.items()}
+            self._wanted = [both.get(place, wanted) for place, wanted in enumerate(self._wanted)]
             self.wanted_version += 1
 
     def catch_up(self) -> None:
@@ -393,7 +398,7 @@ class Admission:
             serial = serials + row if isinstance(serials, int) else int(serials[row])
             markers.append(Marker(serial, arrivals if isinstance(arrivals, float) else float(arrivals[row])))
         entry.rows += batch.num_rows
-        packet = Packet(batch, Order(serials, arrivals, batch.num_rows), tuple(markers))
+        packet = entry.newest = Packet(batch, Order(serials, arrivals, batch.num_rows), tuple(markers))
         if has_refused(batch):
             packet, letters = refused_letters(packet)
             entry.letters += letters
@@ -402,6 +407,7 @@ class Admission:
     def close(self) -> None:
         """Close the readers, except one that has not come back from reading."""
         for entry in self.entries:
+            entry.newest = None
             if not entry.ended and not entry.reading:
                 entry.reader.close()
 

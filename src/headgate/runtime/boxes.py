@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from headgate.connectors.sink import Writer
 from headgate.errors import HeadgateError
-from headgate.graph.network import Box, Output
+from headgate.graph.network import Box, Output, Source
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Marker, Order, Packet
 from headgate.runtime.admission import Group
@@ -80,6 +80,8 @@ class LiveBox:
     """Drops tuples before its queue; None: nothing was ever dropped."""
     since: int = 0
     """The version of what is read of sources that it needs at least."""
+    begins: int = 0
+    """The first serial for it if it has joined (``since_it_joined``); NEVER: that has not come yet."""
     broken: bool = False
     """A call has failed; later results are not sent on."""
 
@@ -130,11 +132,21 @@ class LiveOutput:
     """Its sink did not come back before the run ended; what it does now is ignored."""
     since: int = 0
     """The version of what is read of sources that it needs at least."""
+    begins: int = 0
+    """The first serial for it if it has joined (``since_it_joined``); NEVER: that has not come yet."""
     missed: dict[str, int] = field(default_factory=dict)
     """For a query that joined, by source: the tuples that came before."""
+    shed_before: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """What had been dropped at boxes that it shares, by reason and box."""
     group: Group = field(init=False)
     """The sources that feed it, which end together."""
     markers: list[Marker] = field(default_factory=list)
+
+    def given(self, rows: Mapping[str, int], sources: Iterable[Source]) -> int:
+        """How many tuples of these sources were for it; ``rows``: those that each has had, by its name."""
+        if self.begins == NEVER:
+            return 0
+        return sum([rows[source.name] - self.missed.get(source.name, 0) for source in sources])
 
     @property
     def waiting(self) -> bool:
@@ -190,6 +202,22 @@ Target = tuple[LiveBox | LiveOutput, int]
 """The box or output that an arrow leads to, and the number of the arrow there."""
 
 
+def since_it_joined(target: LiveBox | LiveOutput, packet: Packet) -> Packet | None:
+    """What of a packet is for a box or query that joined; None: all of it came before.
+
+    It may be fed by a box that ran before, and whose results of earlier tuples are not for it.
+    """
+    if not len(packet):
+        markers = tuple([marker for marker in packet.markers if marker.serial >= target.begins])
+        return packet if len(markers) == len(packet.markers) else Packet.empty(packet.schema, markers)
+    before, end = packet.order.span(target.begins, NEVER)
+    if before == end:
+        return None
+    if not before and type(target.inbox) is Fifo:
+        target.begins = 0  # one arrow brings everything, and later packets are later still
+    return packet.slice(before, end - before)
+
+
 @dataclass(eq=False)
 class Unit:
     """What is taken from a box's queue at once, and leaves at once: in the order of its tickets."""
@@ -207,6 +235,8 @@ class Unit:
     """Markers that came without a tuple and leave after the results."""
     promised: list[tuple[Inbox, int, int]] = field(default_factory=list)
     """Where results go, by which arrow, and how many rows are kept free for them there."""
+    promised_for: int = 0
+    """The tuples whose results these are."""
     error: HeadgateError | None = None
     inputs: tuple[dict[int, int], set[int]] | None = None
     """For a join: its inputs that have ended, and those that are idle."""

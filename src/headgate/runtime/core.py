@@ -23,9 +23,11 @@ from headgate.runtime.finishing import Finishing
 from headgate.runtime.instructions import Instruction, Park, RunCall
 from headgate.runtime.lifecycle import Lifecycle
 from headgate.runtime.network import LiveNetwork
+from headgate.runtime.observers import Observers
 from headgate.runtime.policy_driver import PolicyDriver
+from headgate.runtime.queues import Spooling
 from headgate.runtime.report import Report
-from headgate.runtime.shedding import Gate, report_shed
+from headgate.runtime.shedding import Gate, dropped_at, report_shed
 from headgate.runtime.starting import Starting
 from headgate.runtime.stimuli import (
     Admitted,
@@ -80,12 +82,14 @@ class Core:
         partitioning: str = "hybrid",
         buckets: int = 100,
         split: bool | None = None,
+        spool: Spooling | None = None,
         topology: Topology | None = None,
         prepare: Callable[[Operator], Operator] = lambda operator: operator,
         timer: Callable[[], float] = lambda: 0.0,
         processor: Callable[[], float] | None = None,
     ) -> None:
         self._out: list[Instruction] = []
+        self.observers = Observers()
         self.expected = 0
         """Requests that are planned and have not come yet."""
         self._fuse, self._at_once, self._topology = fuse, at_once, topology
@@ -99,6 +103,7 @@ class Core:
             ring=ring,
             prepare=prepare,
             own=self.admission.own,
+            spool=spool,
         )
         letters: LetterBox | None = None
         if network.dead_letter is not None:
@@ -139,6 +144,10 @@ class Core:
             RequestOver: lambda s, now: self._release(s.group, now),
         }
 
+    @property
+    def network(self) -> Network:
+        return self.live.network
+
     def start(self) -> list[Instruction]:
         """Let the policy begin."""
         self._put_on_cores(self.driver.workers)
@@ -152,6 +161,8 @@ class Core:
         self._handlers[type(stimulus)](stimulus, now)
         taken = self._out[:]
         self._out.clear()
+        if self.observers:
+            self.observers.tell(stimulus, taken, now, self.driver.problems)
         return taken
 
     # --- workers ------------------------------------------------------------------------------------
@@ -211,6 +222,7 @@ class Core:
         if change.qos:
             reports = {output.output.name: output.report for output in self.live.outputs}
             change.set_goals(self.live.network, reports, self.catalog)
+            self.live.let_spool()
         self.driver.change(change, stimulus.fit, now)
 
     def _release(self, group: Group, now: float) -> None:
@@ -247,7 +259,7 @@ class Core:
     def open_gates(self) -> None:
         for live in self.live.boxes:
             if live.gate is not None:
-                live.gate.set(Shed(live.place, 0.0))
+                live.gate.open()
 
     def tasks(self, now: float) -> Iterator[Spawned]:
         for live in self.live.boxes:
@@ -259,8 +271,8 @@ class Core:
         live = self.live.boxes[decision.box]
         if live.gate is None:
             ports = [place for place, port in enumerate(live.box.ports) for _ in port]
-            live.gate = Gate(live.box, self.lifecycle.importance[decision.box], ports)
-        live.gate.set(decision)
+            live.gate = Gate(live.box, ports)
+        live.gate.set(decision, self.lifecycle.importance[decision.box])
 
     def set_packet_rows(self, rows: int) -> None:
         """Queues keep holding about as many packets."""
@@ -292,21 +304,15 @@ class Core:
         """What has happened so far."""
         live, network = self.live, self.live.network
         self._settle_reports()
-        dropped = {
-            (reason, box.box.name): count.load()
-            for box in live.boxes
-            if box.gate is not None
-            for reason, count in box.gate.dropped.items()
-            if count.load()
-        }
         queries = self.lifecycle.queries
         report_shed(
             network,
             self.catalog.boxes,
             {output.output.name: output.report for output in queries},
-            dropped,
+            dropped_at(box.gate for box in live.boxes),
             {box.box.name: box.held for box in live.boxes if not box.removed},
             {output.output.name: output.inbox.rows + output.undelivered for output in queries},
+            {output.output.name: output.shed_before for output in queries},
         )
         rows = sum([entry.rows for entry in self.admission.entries]) + self.lifecycle.rows_gone
         report = self.driver.report(
@@ -314,6 +320,7 @@ class Core:
         )
         report.requests = dict(self.lifecycle.requests)
         report.ring_full = live.ring_full
+        report.spooled = 0 if live.spool is None else live.spool.written
         report.packet_rows = self.admission.packet_rows
         return report
 
@@ -324,6 +331,6 @@ class Core:
         least = self.catalog.least_latencies()
         for output in live.outputs:
             query, sources = output.output, network.sources_of(output.output.port)
-            given = sum(rows[s.name] - output.missed.get(s.name, 0) for s in sources)
+            given = output.given(rows, sources)
             late = sum(live.boxes[b].late for b in network.queries.get(query.name, ()))
             output.report.settle(given, late, output.markers, query.qos, least.get(query.name, 0.0))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from headgate.errors import HeadgateError, box_failed
 from headgate.graph.packet import Packet, empty_batch
-from headgate.runtime.boxes import Unit, Work
+from headgate.runtime.boxes import Unit, Work, since_it_joined
 from headgate.runtime.dead_letter_output import LetterBox
 from headgate.runtime.queues import Round
 
@@ -76,14 +76,17 @@ class Calls:
             work.results.append(results)
         for packet, following in zip(results, work.onward, strict=True):
             for member, arrow in following:
-                if not len(packet):
-                    member.markers += packet.markers
+                own = since_it_joined(member.live, packet) if member.live.begins else packet
+                if own is None:
                     continue
-                member.tuples += len(packet)
+                if not len(own):
+                    member.markers += own.markers
+                    continue
+                member.tuples += len(own)
                 if member.gathered is None:
-                    self._call(member, (packet,))
+                    self._call(member, (own,))
                 else:
-                    member.gathered[arrow].append(packet)
+                    member.gathered[arrow].append(own)
 
     def send(self, unit: Unit) -> None:
         """No lock: let a unit's results leave when it is their turn."""
@@ -96,14 +99,18 @@ class Calls:
         assert work.live.buckets is not None
         work.live.buckets.split()
 
-    def consume(self, work: Work) -> Iterator[int]:
+    def consume(self, work: Work) -> Iterator[int | None]:
         """No lock: work on one bucket's rows after the other, and say how many they were.
 
-        The caller lets time pass between two steps: results leave when the iterator goes on.
+        The caller lets time pass between two steps: results leave when the iterator goes on.  None: in a
+        simulation, the worker has to wait for another one.
         """
         live, buckets = work.live, work.live.buckets
         assert buckets is not None
         for part in buckets.consume(lambda: work.tuples >= work.limit):
+            if part is None:
+                yield None
+                continue
             begin = self._timer()
             unit, state = part.unit, buckets.states[part.bucket]
             if unit.inputs is not None:

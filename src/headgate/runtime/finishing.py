@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from headgate.graph.operator import Operator
 from headgate.graph.packet import Packet
 from headgate.runtime.admission import Admission, Group
-from headgate.runtime.boxes import LiveBox, LiveOutput, Work
+from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Work
 from headgate.runtime.instructions import Deliver, Instruction
 from headgate.runtime.lifecycle import Lifecycle
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.queues import Merge
 from headgate.runtime.report import BoxCall
-from headgate.runtime.room import give_back
+from headgate.runtime.room import give_back, keep_more
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState
 
 Outputs = dict[int, LiveOutput]
@@ -36,6 +36,8 @@ class Finishing:
         self._out = out
         self._moved: list[LiveBox] = []
         """Boxes that hold later serials than before."""
+        self._last_busy: LiveBox | None = None
+        """What had something to do when that was last asked."""
 
     def _deliver(self, outputs: Outputs) -> None:
         self._out += [Deliver(output) for output in outputs.values()]
@@ -51,6 +53,7 @@ class Finishing:
         touched: dict[int, LiveBox] = {}
         outputs: Outputs = {}
         with driver.apart():
+            self._let_begin(version)
             for source, packet in packets:
                 self._admission.entries[source].lag += _waited(packet, now)
                 if "arrivals" in live.needs and len(packet):
@@ -58,7 +61,7 @@ class Finishing:
                     newest = newest if isinstance(newest, float) else float(newest.max())
                     driver.tell(Arrived(now, source, len(packet), newest))
                 for target, arrow in live.source_targets[source]:
-                    if target.since > version:
+                    if target.begins == NEVER:
                         continue
                     live.put(target, arrow, packet)
                     if isinstance(target, LiveBox):
@@ -66,10 +69,8 @@ class Finishing:
                         touched[target.place] = target
                     else:
                         outputs[target.place] = target
-            for output in live.outputs:
-                if output.since > version:
-                    output.missed = {entry.source.name: entry.rows for entry in self._admission.entries}
             for source, entry in enumerate(self._admission.entries):
+                entry.told = entry.rows
                 if entry.letters:
                     refused, entry.letters = entry.letters, []
                     self._lifecycle.refuse(source, refused, now, outputs)
@@ -91,7 +92,21 @@ class Finishing:
                 if group.ended and not group.noticed:
                     group.noticed, group.last = True, live.admitted
                     outputs |= self._settle_ends(now, [b.place for b in live.boxes if b.group is group])
+                    for merging in live.merging:  # some wait for sources alone
+                        self._check_merge(merging, now, None)
         self._deliver(outputs)
+
+    def _let_begin(self, version: int) -> None:
+        """What has joined begins with the tuples that are admitted now, unless they lack columns for it."""
+        live = self._live
+        ready = [target for target in live.joining if target.since <= version]
+        if not ready:
+            return
+        live.joining = [target for target in live.joining if target.since > version]
+        for target in ready:
+            target.begins = live.admitted
+            if isinstance(target, LiveOutput):
+                target.missed = {entry.source.name: entry.told for entry in self._admission.entries}
 
     # --- calls --------------------------------------------------------------------------------------
 
@@ -156,12 +171,14 @@ class Finishing:
     def _finish_one(self, work: Work, now: float, outputs: Outputs) -> None:
         live, worker = work.live, work.worker
         queues = self._settle(live, now, outputs)
-        more = live.task.finish(live.waiting > 0)
+        more, known = live.task.finish(live.waiting > 0), live.entry.most_out
         self._driver.tell(
             Finished(
                 now, worker, live.place, work.tuples, work.tuples_out, work.seconds, work.overhead, queues
             )
         )
+        if live.entry.most_out > known:
+            keep_more(live)
         self._announce(queues, now, worker, told=True)
         if more and not live.removed:
             self._driver.spawn(live.place, self._live.measure(live), now, worker, immediate=False)
@@ -213,10 +230,12 @@ class Finishing:
     def _settle_ends(self, now: float, places: Iterable[int]) -> Outputs:
         """When the sources have ended: let boxes close what is open, each after those that feed it.
 
-        Returns the merging outputs, which may have become complete.
+        Returns the merging outputs that may have become complete.
         """
         boxes, network = self._live.boxes, self._live.network
         todo = sorted(places)
+        # Only where these feed a merge, it may go on: with many requests most merges are others'.
+        moved = [boxes[place] for place in todo]
         while todo:
             live = boxes[todo.pop(0)]
             if not live.group.drain:
@@ -231,7 +250,7 @@ class Finishing:
                 continue
             if type(live.operator).finish is Operator.finish:
                 live.finished = True
-                self._live.advance(live)
+                moved += [live, *self._live.advance(live)]
                 todo += following
                 continue
             live.end_due = True
@@ -239,9 +258,12 @@ class Finishing:
                 self._driver.spawn(live.place, QueueState(1), now, None)
             else:
                 self._driver.tell(Changed(now, live.place, QueueState(1)))
-        for merging in self._live.merging:
-            self._check_merge(merging, now, None)
-        return {o.place: o for o in self._live.outputs if isinstance(o.inbox, Merge)}
+        outputs: Outputs = {}
+        for live in moved:
+            for place in live.merges:
+                self._check_merge(boxes[place], now, None)
+            outputs |= {output.place: output for output in live.merging_outputs}
+        return outputs
 
     @property
     def done(self) -> bool:
@@ -258,10 +280,14 @@ class Finishing:
         """All sources of a group have ended, and its queues are empty."""
         if not group.noticed:
             return False
+        last = self._last_busy
+        if last is not None and last.group is group and not last.removed and self._busy(last):
+            return False  # what was busy the last time mostly still is; there may be thousands to look at
         for box in self._live.boxes:
             if box.group is not group:
                 continue
             if not box.removed and self._busy(box):
+                self._last_busy = box
                 return False
             if box.open_work and group.request is not None:  # its number must not be given away yet
                 return False

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from headgate.connectors.sink import Writer
 from headgate.errors import HeadgateError, PipelineError, RunError, SinkError
-from headgate.graph.needs import needs
-from headgate.graph.network import Output, Request
+from headgate.graph.needs import everything, needs
+from headgate.graph.network import Network, Output, Request
 from headgate.runtime.added_queries import check_new, check_removal, with_queries
 from headgate.runtime.admission import Admission, Group
-from headgate.runtime.boxes import LiveBox, LiveOutput
+from headgate.runtime.boxes import NEVER, LiveOutput
 from headgate.runtime.dead_letter_output import LetterBox
 from headgate.runtime.dead_letters import Letter, refusal
 from headgate.runtime.instructions import CloseSink, Instruction
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import QueryReport
-from headgate.runtime.shedding import tell_importance
+from headgate.runtime.shedding import dropped_at, tell_importance
 from headgate.scheduling.events import Changed, QueueState
 
 KEPT_REQUESTS = 1000
@@ -51,8 +51,9 @@ class Lifecycle:
     @property
     def queries(self) -> list[LiveOutput]:
         """The outputs, without that of the dead letters."""
-        letters = None if self.letters is None else self.letters.output
-        return [output for output in self._live.outputs if output is not letters]
+        if self.letters is None:
+            return self._live.outputs
+        return [output for output in self._live.outputs if output is not self.letters.output]
 
     # --- coming and going ---------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class Lifecycle:
         """
         live, catalog, admission = self._live, self._driver.catalog, self._admission
         before = len(live.network.outputs)
-        network = with_queries(live.network, outputs)
+        network = with_queries(live.network, outputs, live.standing)
         joining, request = network.outputs[before:], outputs[0].request
         if request is not None:
             own = {place: s for place, s in enumerate(network.sources) if s.request is request}
@@ -85,14 +86,14 @@ class Lifecycle:
         boxes, made = live.extend(network, joining, self._driver.workers, group)
         if request is None:
             # What is read by now may lack columns that the new boxes need: they begin when it does not.
-            admission.want(needs(network))
-            targets: list[LiveBox | LiveOutput] = [*boxes, *made]
-            for target in targets:
-                target.since = admission.wanted_version
+            new = Network.of(network.name, joining)
+            read = map(everything, [s.schema for s in new.sources]) if network.dead_letter else needs(new)
+            admission.want({live.source_places[s]: of for s, of in zip(new.sources, read, strict=True)})
+            live.joining += [*boxes, *made]
+            for target in live.joining[-len(boxes) - len(made) :]:
+                target.since, target.begins = admission.wanted_version, NEVER
         for output, writer in zip(made, writers, strict=True):
             output.writer = writer
-            if request is None:
-                output.missed = {entry.source.name: entry.rows for entry in admission.entries}
         if self.letters is not None:
             assert network.dead_letter is not None
             self.letters.extend(network.dead_letter)
@@ -100,6 +101,9 @@ class Lifecycle:
             entry = live.entry(box)
             entry.request = self._came + (entry.request - before if request is None else 0)
             catalog.add(entry, box.place)
+        for output in made:
+            shared = network.queries[output.output.name].difference([box.place for box in boxes])
+            output.shed_before = dropped_at([live.share(place).gate for place in shared])
         self._came += len(joining) if request is None else 1
         catalog.goals |= network.goals
         self.importance = tell_importance(network, catalog.boxes)

@@ -10,9 +10,9 @@ from headgate.graph.network import Arrow, Box, Network, Output, Source, came_by_
 from headgate.graph.operator import Kind, Operator
 from headgate.graph.packet import Marker, Packet
 from headgate.runtime.admission import Group
-from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Target, Times, Unit
+from headgate.runtime.boxes import NEVER, LiveBox, LiveOutput, Target, Times, Unit, since_it_joined
 from headgate.runtime.ordered.reordering import SCHEMES
-from headgate.runtime.queues import Arrivals, Fifo, Inbox, Merge
+from headgate.runtime.queues import Arrivals, Fifo, Inbox, Merge, Spooling
 from headgate.runtime.report import QueryReport
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import QueueState
@@ -53,6 +53,10 @@ def box_entry(network: Network, place: int, lanes: int) -> BoxEntry:
     )
 
 
+def _stopped(target: LiveBox | LiveOutput) -> bool:
+    return target.failed if isinstance(target, LiveOutput) else target.removed
+
+
 class LiveNetwork:
     """Live boxes and outputs, joined by their inboxes."""
 
@@ -67,8 +71,10 @@ class LiveNetwork:
         ring: int | None,
         prepare: Callable[[Operator], Operator],
         own: Group,
+        spool: Spooling | None = None,
     ) -> None:
         self.network = network
+        self.spool = spool
         self.ring = ring or max(RING, RING_OF_LANE * lanes)
         self.ring_full = 0
         """How often tuples waited because the ring had no place for their results."""
@@ -84,6 +90,10 @@ class LiveNetwork:
         self.boxes: list[LiveBox] = []
         self.outputs: list[LiveOutput] = []
         self.merging: list[LiveBox] = []
+        self.joining: list[LiveBox | LiveOutput] = []
+        """What has joined and waits for the first tuples that are for it."""
+        self._standing: dict[Box, LiveBox] = {}
+        """By box of the application, the one that runs for it since last."""
         self.source_places: dict[Source, int] = {}
         self.source_targets: list[list[Target]] = []
         self.groups: dict[Source, Group] = {}
@@ -119,10 +129,32 @@ class LiveNetwork:
         made = [self._output(output, group) for output in outputs]
         for live in boxes:
             self.boxes[live.place : live.place + 1] = [live]
+            if group is self.own:
+                self._standing[live.box.original or live.box] = live
         self.outputs += made
         self._connect(boxes, made)
         self.merging += [live for live in boxes if isinstance(live.inbox, Merge)]
+        for live in boxes:
+            live.frontier = self._held(live)  # a box that it shares may hold tuples
         return boxes, made
+
+    def standing(self, box: Box) -> Box | None:
+        """The running box that a query which joins may share: one that makes the same of a tuple at any time.
+
+        Behind a union in the order of arrival a serial does not tell what came before.
+        """
+        live = self._standing.get(box)
+        if live is None or live.operator.kind is not Kind.STATELESS or live.removed or live.broken:
+            return None
+        return None if any(map(came_by_arrival, live.box.ports)) else live.box
+
+    def share(self, place: int) -> LiveBox:
+        """Note in the catalog that a box feeds others and works for other queries too."""
+        live = self.boxes[place]
+        new = box_entry(self.network, place, live.task.lanes)
+        live.entry.downstream, live.entry.outlets = new.downstream, new.outlets
+        live.entry.queries, live.entry.query_class = new.queries, new.query_class
+        return live
 
     def numbered(self) -> int:
         """The number of the next output."""
@@ -191,16 +223,46 @@ class LiveNetwork:
                 [self.source_places[source] for source in self.network.sources_of(port)]
                 for port in live.box.ports
             ]
-        for live in boxes:
+        ports = [*(port for live in boxes for port in live.box.ports), *(o.output.port for o in outputs)]
+        feeding = {self.network.index[a.node] for port in ports for a in port if isinstance(a.node, Box)}
+        for live in {*boxes, *(self.boxes[place] for place in feeding)}:
             fed = dict.fromkeys(target for targets in live.targets for target, _ in targets)
             merging = [target for target in fed if isinstance(target.inbox, Merge)]
             live.merges = [target.place for target in merging if isinstance(target, LiveBox)]
             live.merging_outputs = [target for target in merging if isinstance(target, LiveOutput)]
+        self.let_spool()
+
+    def let_spool(self) -> None:
+        """A query that is behind must not hold back a stream that keeps coming and that others need too.
+
+        So where such a stream divides, queues may outgrow their bound.  Everywhere else, and where no query
+        has a goal, a full queue holds back what feeds it.
+        """
+        if self.spool is None or not self.network.goals:
+            return
+        network = self.network
+        streams = [(t, {s}) for t, s in zip(self.source_targets, network.sources, strict=False)]
+        for live in self.boxes:
+            for targets in live.targets:
+                if len(targets) > 1 and not live.removed:
+                    streams.append((targets, network.sources_of(sum(live.box.ports, ()))))
+        for targets, sources in streams:
+            if len(targets) > 1 and any(source.origin.live for source in sources):
+                for target, _ in targets:
+                    if isinstance(target, LiveBox):
+                        target.inbox.spool = self.spool
 
     def _targets(self, arrow: Arrow) -> list[Target]:
+        """Where an arrow leads, without what has stopped.
+
+        A new list: a worker may be going through the one before, with results that are not for what joins.
+        """
         if isinstance(arrow.node, Source):
-            return self.source_targets[self.source_places[arrow.node]]
-        return self.boxes[self.network.index[arrow.node]].targets[arrow.output]
+            every, place = self.source_targets, self.source_places[arrow.node]
+        else:
+            every, place = self.boxes[self.network.index[arrow.node]].targets, arrow.output
+        every[place] = [(target, number) for target, number in every[place] if not _stopped(target)]
+        return every[place]
 
     def entry(self, live: LiveBox) -> BoxEntry:
         live.entry = box_entry(self.network, live.place, live.task.lanes)
@@ -218,9 +280,18 @@ class LiveNetwork:
         """Back-pressure: rows that every queue which a source feeds can take."""
         room = self.queue_rows
         for target, arrow in self.source_targets[source]:
-            if not (target.removed if isinstance(target, LiveBox) else target.failed):
+            if not _stopped(target):
                 room = min(room, target.inbox.room(arrow))
         return room
+
+    def spooled(self, targets: Sequence[Target], packet: Packet) -> Packet:
+        """A packet as it is to be queued: out of the way if one of its queues is beyond its bound."""
+        if self.spool is not None and len(targets) > 1:
+            for target, _ in targets:
+                inbox = target.inbox
+                if inbox.spool is not None and inbox.rows + len(packet) > inbox.capacity:
+                    return self.spool.keep(packet)
+        return packet
 
     def send_downstream(self, unit: Unit) -> None:
         """Pass on the results of a unit.
@@ -232,8 +303,9 @@ class LiveNetwork:
         live.broken = live.broken or unit.error is not None
         if not live.broken and not live.removed:
             for results in unit.results:
-                for port, packet in enumerate(results):
-                    times = unit.leaves(packet) if unit.leaves is not None and len(packet) else None
+                for port, made in enumerate(results):
+                    times = unit.leaves(made) if unit.leaves is not None and len(made) else None
+                    packet = self.spooled(live.targets[port], made)
                     for target, arrow in live.targets[port]:
                         if target not in unit.passed_on:
                             self.put(target, arrow, packet, times)
@@ -246,14 +318,19 @@ class LiveNetwork:
     def forward(self, live: LiveBox, markers: tuple[Marker, ...]) -> None:
         """Let markers without tuples leave a box."""
         for target, _ in live.targets[0]:
-            target.inbox.loose.extend(markers)
+            target.inbox.loose.extend([marker for marker in markers if marker.serial >= target.begins])
 
     def put(
         self, target: LiveBox | LiveOutput, arrow: int, packet: Packet, times: Times | None = None
     ) -> None:
         """Queue a packet, unless its target has stopped."""
-        if target.failed if isinstance(target, LiveOutput) else target.removed:
+        if _stopped(target):
             return
+        if target.begins:
+            own = since_it_joined(target, packet)
+            if own is None:
+                return
+            packet, times = own, None if times is None else times[len(packet) - len(own) :]
         if not len(packet):
             target.inbox.loose.extend(packet.markers)
             return

@@ -1,7 +1,7 @@
 """What can be seen of a run at one moment: cheap enough to be taken twice a second, under the run's lock.
 
 A report sorts markers and percentiles of everything since the start.  An observation only reads counters;
-whoever wants rates, or figures of the last minute, compares two of them (``headgate.control.watching``).
+to get rates, or figures of the last minute, compare two of them (``headgate.control.watching``).
 """
 
 from __future__ import annotations
@@ -103,10 +103,7 @@ def observe(core: Core, engine: str, now: float, calls_seen: int) -> Observation
     live, network = core.live, core.live.network
     rows = {s.name: e.rows for s, e in zip(network.sources, core.admission.entries, strict=True)}
     late = [box.late for box in live.boxes]
-    shed = [
-        0 if box.gate is None else sum(count.load() for count in box.gate.dropped.values())
-        for box in live.boxes
-    ]
+    shed = [0 if box.gate is None else sum(box.gate.counts.values()) for box in live.boxes]
     queued = [0 if box.removed else box.inbox.rows for box in live.boxes]
     queries = {}
     for output in live.outputs:
@@ -115,13 +112,10 @@ def observe(core: Core, engine: str, now: float, calls_seen: int) -> Observation
         queries[query.name] = QuerySeen(
             report=output.report,
             state=state_of(output.report, None),
-            tuples_in=sum(
-                rows[s.name] - output.missed.get(s.name, 0)
-                for s in network.sources_by_query.get(query.name, ())
-            ),
+            tuples_in=output.given(rows, network.sources_by_query.get(query.name, ())),
             tuples_out=output.report.tuples_out,
             late=sum([late[box] for box in boxes]),
-            shed=sum([shed[box] for box in boxes]),
+            shed=sum([shed[box] for box in boxes]) - sum(output.shed_before.values()),
             backlog=sum([queued[box] for box in boxes]) + output.inbox.rows,
             sunk=output.report.sink_seconds,
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,24 @@ from headgate.scheduling.events import QueueState
 
 Round = tuple[Packet, ...]
 """One packet per port."""
+SAMPLED = 16
+"""Packets of a long queue whose ages stand for all of it: what it costs to look must not grow with it."""
+
+
+class Spooling(Protocol):
+    """Room for packets out of the way (``engines/spool.py``)."""
+
+    written: int
+    """Bytes that were ever put there."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more packet finds room."""
+        ...
+
+    def keep(self, packet: Packet) -> Packet:
+        """The same packet with its bytes out of the way."""
+        ...
 
 
 class Inbox:
@@ -35,6 +54,8 @@ class Inbox:
         """By arrow, rows that are kept free for the results of calls under way."""
         self.loose: deque[Marker] = deque()
         """Markers that came without a tuple, to travel with whatever is taken next."""
+        self.spool: Spooling | None = None
+        """Where packets wait beyond the bound, if the queue must not hold back what feeds others too."""
 
     @property
     def rows(self) -> int:
@@ -93,7 +114,12 @@ class Inbox:
 
     def room(self, arrow: int) -> int:
         """Rows that this arrow finds room for.  Each has its own: one that waits must not shut others out."""
-        return self.capacity - self.rows - self.coming.get(arrow, 0)
+        return self._left(self.rows) - self.coming.get(arrow, 0)
+
+    def _left(self, rows: int) -> int:
+        """Room beside so many rows: always the whole of it, as long as what comes can be spooled."""
+        spooled = self.spool is not None and self.spool.has_room
+        return self.capacity if spooled else self.capacity - rows
 
     def full(self, arrow: int) -> bool:
         """A box is not called for less than a quarter of a packet: trains are cut to the room there is."""
@@ -115,7 +141,7 @@ class Inbox:
             firsts = [packet.order.arrivals for packet in self.heads()]
             return QueueState(available, full, min([a if isinstance(a, float) else a.min() for a in firsts]))
         oldest, total, rows = np.inf, 0.0, 0
-        for packet in self.packets():
+        for packet in _sampled(self.packets()):
             if not len(packet):
                 continue
             arrivals = packet.order.arrivals
@@ -127,6 +153,14 @@ class Inbox:
                 total += float(arrivals.sum())
             rows += len(packet)
         return QueueState(available, full, float(oldest), total / rows)
+
+
+def _sampled(packets: list[Packet]) -> list[Packet]:
+    """All packets, or of many the first, the last, and some evenly between."""
+    last = len(packets) - 1
+    if last < 2 * SAMPLED:
+        return packets
+    return [packets[place * last // (SAMPLED - 1)] for place in range(SAMPLED)]
 
 
 class Fifo(Inbox):
@@ -381,7 +415,7 @@ class Merge(Inbox):
     def room(self, arrow: int) -> int:
         if arrow in self.unbounded:
             return self.capacity
-        room = self.capacity - self._arrows[arrow].rows - self.coming.get(arrow, 0)
+        room = self._left(self._arrows[arrow].rows) - self.coming.get(arrow, 0)
         # Of one serial all rows must be there before the first can leave, however many there are.
         return max(room, 1) if room <= 0 and self._arrows[arrow].stuck else room
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -147,7 +148,7 @@ class QueryReport:
     sink_seconds: float = 0.0
     """On threads: how long its sink was at work."""
     recent: deque[tuple[float | npt.NDArray[np.float64], int]] | None = field(default=None, repr=False)
-    """Latencies and rows of what was handed over and no watcher has taken yet; None: nobody watches."""
+    """Latencies and rows that were handed over and not yet watched; None if there is no watcher."""
 
     @property
     def qos(self) -> float | None:
@@ -326,6 +327,8 @@ class Report:
     trace: Trace
     requests: dict[str, dict[str, QueryReport]] = field(default_factory=dict)
     """Of the last requests that have ended, by name, the reports of their queries."""
+    spooled: int = 0
+    """Bytes of packets that waited out of the way, since a query was behind."""
     ring_full: int = 0
     """How often tuples waited because the ring, in which results wait for earlier ones, had no place."""
     semaphores: int = 0
@@ -336,6 +339,8 @@ class Report:
     """Spark jobs that were committed."""
     memory: Statistics | None = None
     """On threads: what was allocated for packets."""
+    queued_bytes: int = 0
+    """In a replay: the most bytes that were seen to wait in queues."""
     traffic: Traffic | None = None
     """In a simulation with a memory model: what went through caches and memory."""
     step_seconds: dict[str, float] = field(default_factory=dict)
@@ -357,21 +362,36 @@ class Report:
         """Source tuples per second."""
         return self.tuples / self.seconds if self.seconds > 0 else float("nan")
 
-    def __repr__(self) -> str:
-        """What each query did and how late its results were, as a table."""
-        head = (
-            f"Report({self.engine}, {self.policy}, {self.workers} workers: "
-            f"{self.tuples:,} tuples in {self.seconds:.2f} s)"
-        )
+    @property
+    def _head(self) -> str:
+        workers = f"{self.workers} workers: {self.tuples:,} tuples in {self.seconds:.2f} s"
+        return f"Report({self.engine}, {self.policy}, {workers})"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A table's head, and a row for each query."""
         rows: list[tuple[str, ...]] = [("query", "results", "p50", "p99", "late", "shed", "")]
         for own in self.queries.values():
             times = [f"{s * 1000:,.1f} ms" for s in (own.latency.p50, own.latency.p99)]
             times = times if own.latency.count else ["-", "-"]
             why = f"failed: {own.error}" if own.error is not None else ""
             rows.append((own.name, f"{own.tuples_out:,}", *times, f"{own.late:,}", f"{own.shed:,}", why))
+        return rows
+
+    def __repr__(self) -> str:
+        """What each query did and how late its results were, as a table."""
+        rows = self._rows()
         widths = [max(len(row[place]) for row in rows) for place in range(6)]
         lines = [
             "  ".join([row[0].ljust(widths[0]), *(row[n].rjust(widths[n]) for n in range(1, 6)), row[6]])
             for row in rows
         ]
-        return "\n".join([head, *(f"  {line.rstrip()}" for line in lines)])
+        return "\n".join([self._head, *(f"  {line.rstrip()}" for line in lines)])
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        head, *rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows()]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        title = f"<caption>{escape(self._head)}</caption>"
+        return (
+            f"<table>{title}<thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
+        )

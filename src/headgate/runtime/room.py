@@ -3,7 +3,7 @@
 A train is cut by the most results that a tuple of the box has had lately.  If several workers can be inside
 the box, each call also keeps the room for its results free, so that others do not count on it.  A call takes
 one tuple at least, whatever it makes of it; and if the results per tuple rise all at once, one call is over
-the bound before the next ones know.
+the bound before the next ones know.  Calls that are under way then keep more room from those that follow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import math
 from headgate.graph.operator import Kind
 from headgate.runtime.boxes import LiveBox, Unit
 from headgate.runtime.queues import Inbox
+
+FIRST = 16
+"""A box's first calls take that part of a packet, so that their results find room whatever they are."""
 
 
 def results_per_tuple(live: LiveBox) -> float:
@@ -27,11 +30,14 @@ def results_per_tuple(live: LiveBox) -> float:
     return max(1.0, entry.most_out if live.operator.kind is Kind.STATELESS else entry.selectivity)
 
 
-def fitting(live: LiveBox, rows: int, packet_rows: int) -> int:
-    """So many of a train's tuples that their results find room; one at least."""
+def fitting(live: LiveBox, rows: int, at_first: int) -> int:
+    """So many of a train's tuples that their results find room; one at least.
+
+    ``at_first``: the most that it takes while nobody knows what comes of a tuple.
+    """
     entry = live.entry
     if not entry.calls and entry.stated_selectivity is None:
-        rows = min(rows, packet_rows)  # its results per tuple are not known yet
+        rows = min(rows, at_first)
     room = min([inbox.room(arrow) for inbox, arrow in _queues(live)], default=rows)
     return max(1, min(rows, int(room / results_per_tuple(live))))
 
@@ -41,11 +47,26 @@ def keep_free(live: LiveBox, unit: Unit, rows: int) -> list[int]:
     if live.task.lanes == 1:
         return []  # no other call can bring anything there
     wanted = math.ceil(rows * results_per_tuple(live))
+    unit.promised_for = rows
     unit.promised = [(inbox, arrow, wanted) for inbox, arrow in _queues(live)]
     for inbox, arrow, _ in unit.promised:
         inbox.coming[arrow] = inbox.coming.get(arrow, 0) + wanted
     reached = [target for targets in live.targets for target in targets]
     return [t.place for t, arrow in reached if isinstance(t, LiveBox) and t.inbox.full(arrow)]
+
+
+def keep_more(live: LiveBox) -> None:
+    """A call has shown that more comes of a tuple: the calls under way keep that much room.
+
+    Several may have begun before the first one was over, when nobody knew what comes of a tuple.
+    """
+    ratio = results_per_tuple(live)
+    for unit in live.open_work.values():
+        wanted = math.ceil(unit.promised_for * ratio)
+        for place, (inbox, arrow, kept) in enumerate(unit.promised):
+            if wanted > kept:
+                inbox.coming[arrow] += wanted - kept
+                unit.promised[place] = (inbox, arrow, wanted)
 
 
 def give_back(unit: Unit, at: Inbox | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headgate.atomics import Counter
 from headgate.graph.drops import RANDOM, SEMANTIC, Drop, Dropper, Recent
@@ -27,36 +27,55 @@ class Gate:
     seen of importance is only ever a sample.
     """
 
-    def __init__(self, box: Box, importance: str | None, ports: Sequence[int]) -> None:
-        found = None if importance is None else importance_at(box, importance)
-        self._dropper = Dropper(box.name, found)
-        self._ports = ports
-        self._recent = Recent()
-        self._shed: tuple[str, float] = (RANDOM, 0.0)
+    def __init__(self, box: Box, ports: Sequence[int]) -> None:
+        self._box, self._ports = box, ports
+        self._importance: str | None = None
+        self._in_force = (RANDOM, 0.0, Dropper(box.name, None), Recent())
         self.dropped = {RANDOM: Counter(), SEMANTIC: Counter()}
+
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """By reason and box, how many tuples were dropped; only where there are some."""
+        found = {(reason, self._box.name): count.load() for reason, count in self.dropped.items()}
+        return {what: tuples for what, tuples in found.items() if tuples}
 
     @property
     def shut(self) -> bool:
         """Whether anything is being dropped."""
-        return self._shed[1] > 0
+        return self._in_force[1] > 0
 
-    def set(self, decision: Shed) -> None:
-        self._shed = (decision.reason, decision.share)
+    def set(self, decision: Shed, importance: str | None) -> None:
+        """Drop that share from now on.  ``importance`` is another expression when a query has joined."""
+        _, _, dropper, recent = self._in_force
+        if importance != self._importance:
+            self._importance = importance
+            found = None if importance is None else importance_at(self._box, importance)
+            dropper, recent = Dropper(self._box.name, found), Recent()
+        self._in_force = (decision.reason, decision.share, dropper, recent)
+
+    def open(self) -> None:
+        """Drop nothing from now on."""
+        self._in_force = (RANDOM, 0.0, *self._in_force[2:])
 
     def keep(self, packet: Packet, arrow: int) -> Packet:
         """The rows of a packet that are let through, with all its markers."""
-        reason, share = self._shed
+        reason, share, dropper, recent = self._in_force
         if not share:
             return packet
         if reason == RANDOM:
-            kept = self._dropper.keep(packet, Drop(RANDOM, share))
+            kept = dropper.keep(packet, Drop(RANDOM, share))
         else:
-            assert self._dropper.importance is not None
-            values = self._dropper.importance.of(packet.batch, self._ports[arrow])
-            self._recent.add(values)
-            kept = self._dropper.keep(packet, self._recent.drop(share), values)
+            assert dropper.importance is not None
+            values = dropper.importance.of(packet.batch, self._ports[arrow])
+            recent.add(values)
+            kept = dropper.keep(packet, recent.drop(share), values)
         self.dropped[reason].fetch_add(len(packet) - len(kept))
         return kept
+
+
+def dropped_at(gates: Iterable[Gate | None]) -> dict[tuple[str, str], int]:
+    """What these gates have dropped."""
+    return {what: tuples for gate in gates if gate is not None for what, tuples in gate.counts.items()}
 
 
 def tell_importance(network: Network, entries: Sequence[BoxEntry]) -> list[str | None]:
@@ -74,16 +93,20 @@ def report_shed(
     dropped: Dropped,
     held: Held,
     delivering: Held,
+    before: Mapping[str, Dropped] | None = None,
 ) -> None:
     """Account for every tuple that led to no result: it was dropped, or it waits.
 
     A drop before a box counts for every query that the box works for, and so does a tuple that waits there;
-    ``delivering``: results that wait for a query's sink, by query.
+    ``delivering``: results that wait for a query's sink, by query.  ``before``: what had been dropped when a
+    query joined.
     """
     index = {box.name: place for place, box in enumerate(network.boxes)}
     for name, report in reports.items():
         boxes = network.queries.get(name, frozenset())
-        report.shed_by = {(why, box): n for (why, box), n in dropped.items() if index[box] in boxes}
+        gone = {} if before is None else before[name]
+        counted = {what: n - gone.get(what, 0) for what, n in dropped.items() if index[what[1]] in boxes}
+        report.shed_by = {what: n for what, n in counted.items() if n}
         report.shed = sum(report.shed_by.values())
         waiting = {box: n for box, n in held.items() if index[box] in boxes}
         report.waiting = sum(waiting.values()) + delivering.get(name, 0)

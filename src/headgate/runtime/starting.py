@@ -13,7 +13,7 @@ from headgate.runtime.network import LiveNetwork
 from headgate.runtime.ordered.buckets import Buckets
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.queues import Round
-from headgate.runtime.room import fitting, give_back, keep_free, results_per_tuple
+from headgate.runtime.room import FIRST, fitting, give_back, keep_free, results_per_tuple
 from headgate.scheduling.catalog import BoxEntry
 from headgate.scheduling.events import Changed, Started
 from headgate.scheduling.interface import Call
@@ -68,7 +68,8 @@ class Starting:
         elif not self._live.has_place(live):
             return None
         else:
-            rows = fitting(live, call.train.size(entry, live.inbox), self._live.packet_rows)
+            at_first = max(1, self._live.packet_rows // FIRST)
+            rows = fitting(live, call.train.size(entry, live.inbox), at_first)
             rounds = self._take(live, rows, now)
             work = self._open(live, worker, rounds, _head(rounds), now) if rounds else None
         if work is None:
@@ -195,7 +196,8 @@ class Starting:
             return False
         # On a busy machine part of a call's time belongs to other programs.
         cost = live.processor / max(entry.tuples_in, 1) if self._measured else entry.cost
-        return cost >= DEAR_MEASURED
+        # In small packets that is mostly the call itself, and a part for each bucket multiplies it.
+        return cost >= DEAR_MEASURED and cost * self._admission.packet_rows >= UNIT_SECONDS
 
     def _open_buckets(self, live: LiveBox, entry: BoxEntry) -> None:
         """From now on a box keeps its state by bucket, and has a lane for every worker."""

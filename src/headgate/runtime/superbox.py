@@ -9,7 +9,7 @@ superbox is over, and a plan that calls a box twice wants them earlier.
 
 from __future__ import annotations
 
-from headgate.runtime.boxes import Work
+from headgate.runtime.boxes import NO_TICKET, Work
 from headgate.runtime.network import LiveNetwork
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.queues import Arrivals
@@ -26,8 +26,11 @@ class Superboxes:
         self._network = live.network
 
     def fuse(self, work: Work, rest: Plan, now: float) -> Plan:
-        """Make calls part of the superbox under way; what is left of the plan."""
-        if not rest or work.end:
+        """Make calls part of the superbox under way; what is left of the plan.
+
+        A call on a keyed box that is split works on parts of other calls' units, and runs nothing else.
+        """
+        if not rest or work.end or work.ticket == NO_TICKET:
             return rest
         tree = self._tree(work, rest)
         left = []

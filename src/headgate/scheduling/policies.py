@@ -72,6 +72,9 @@ __all__ = [
 ]
 
 DEFAULT = "lp"
+"""What runs where no policy is named and no query has a goal."""
+WITH_GOALS = "qos"
+"""… and where one has."""
 _GIVEN = {"prioritize", "name"}
 """Parameters of Haren that policies made with it set themselves."""
 
@@ -249,6 +252,11 @@ def spelled(text: str, load: Load | None = None) -> Policy:
     if not isinstance(made, str | Policy):
         raise PipelineError(f"'{text}' is no policy. There are: {', '.join([*names(), *_MAKERS])}.")
     return get(made)
+
+
+def chosen(policy: str | Policy | None, goals: Mapping[str, Any]) -> Policy:
+    """The policy that was given, or else the default one: it honours goals where there are any."""
+    return get(policy or (WITH_GOALS if goals else DEFAULT))
 
 
 def get(policy: str | Policy, **options: Any) -> Policy:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from headgate.errors import TypeMismatch
 from headgate.sql import types as t
 from headgate.sql.casts import implicit
-from headgate.sql.node import Kernel, Node, evaluated_all, folded, null_of, strict
+from headgate.sql.node import Kernel, Node, constant, evaluated_all, folded, null_of, strict
 from headgate.sql.values import Bad, Value, is_true, is_valid, kernel, may_have_nan, union
 
 _ARROW = {
@@ -104,7 +104,12 @@ def _nan_aware(operator: str) -> Kernel:
 
 
 def null_safe_equal(left: Node, right: Node, text: str) -> Node:
-    """``<=>``: null equals null, and the answer is never null."""
+    """``<=>``: null equals null, and the answer is never null.
+
+    Spark does not evaluate what is compared with itself, so no row of it is bad.
+    """
+    if left.text == right.text:
+        return constant(pa.scalar(True), text)
     left, right = comparable("The operator <=>", left, right, text)
     is_null, coalesce, false = kernel("is_null"), kernel("coalesce"), pa.scalar(False)
     if left.type == t.NULL:

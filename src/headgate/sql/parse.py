@@ -77,7 +77,7 @@ def parse_query(text: str) -> exp.Query:
         _check_binding(node, text)
     if not isinstance(tree, exp.Query):
         raise ExpressionError(
-            f"A query begins with SELECT or WITH, but {shown(text)} does not; a condition or a single column "
+            f"A query begins with SELECT or WITH, but {shown(text)} does not. A condition or a single column "
             "belongs into a method of a stream, such as filter() or select()."
         )
     return tree

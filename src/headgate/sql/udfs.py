@@ -1,6 +1,6 @@
 """Functions of the user's own, called by name in any expression.
 
-An expression is shipped as its text, so whoever ships it ships the functions that it names with it.
+An expression is shipped as its text, so the functions that it names are shipped with it.
 """
 
 from __future__ import annotations

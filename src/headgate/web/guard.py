@@ -23,7 +23,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 LEAST_TOKEN = 16
-"""Characters of a token that somebody chose."""
+"""The shortest token that a user may choose, in characters."""
 
 
 def is_loopback(host: str) -> bool:

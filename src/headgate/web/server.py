@@ -266,6 +266,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
+            listener.listen()  # two may be bound to one port, but only one of them can listen
         except OSError as error:
             listener.close()
             if number == tried[-1]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -145,3 +147,54 @@ def test_a_process_has_one_spark_and_says_so_if_another_was_meant() -> None:
     assert "already has a Spark session on local[1]" in warning
     assert "cannot have one at a Connect server as well" in found["remote"]
     assert found["master"] == "local[2]"
+
+
+PROGRAMS = """
+    import json, sys
+    from pathlib import Path
+    from pyspark.sql import SparkSession
+    import headgate as hg
+    import pyspark_programs as programs
+    from headgate.errors import PipelineError
+    from pyspark_compared import compare
+
+    url, folder = sys.argv[1], Path(sys.argv[2])
+    session = SparkSession.builder.remote(url).getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    programs.write_input(folder / "in")
+    view, compared = "a_view_in_sql", ["tumbling_windows"]
+    others = ["left_outer_join", "word_count", "join_with_a_table", "json_in_text"]
+    app, verdicts = compare(session, folder / "in", compared, [*compared, *others])
+
+    def error(make):
+        try:
+            make()
+        except PipelineError as error:
+            return str(error)
+
+    frame = programs.devices_with_a_strong_signal(session, folder / "in")
+    adopted = hg.App("adopted")
+    writer = frame.writeStream.foreachBatch(lambda batch, number: print("rows", batch.count()))
+    adopted.adopt(writer.trigger(availableNow=True), name="each")
+    adopted.run("threads")
+    print(json.dumps({
+        "different": [v.program for v in verdicts if v.only_ours or v.only_theirs or not v.rows],
+        "queries": len(app.network.outputs),
+        "view": error(lambda: hg.from_spark(programs.APPEND[view](session, folder / "in"))),
+        "pooled": error(lambda: hg.pooled(writer, goal="1 s")),
+        "rows": frame.sparkSession.read.json(str(folder / "in" / "devices")).where("signal > 10").count(),
+    }))
+"""
+
+
+def test_programs_of_a_connect_session_are_taken_over_from_the_clients_plan(
+    server: ConnectServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = str(tmp_path_factory.mktemp("programs"))
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    *said, last = drive(PROGRAMS, server.url, folder, env=path).splitlines()
+    found = json.loads(last)
+    assert (found["different"], found["queries"]) == ([], 5)
+    assert sum(int(line.split()[1]) for line in said if line.startswith("rows ")) == found["rows"] > 0
+    assert "Views and tables that only the server knows cannot be read" in found["view"]
+    assert "app.adopt(writer" in found["pooled"]

@@ -15,7 +15,7 @@ import pytest
 
 import headgate as hg
 from headgate.engines.spark import daemon
-from headgate.engines.spark.session import find_java, require_java
+from headgate.engines.spark.java import find_java, require_java
 from headgate.errors import RunError
 from servers import drive
 

@@ -173,6 +173,7 @@ def assert_same(folder: Path, expected: dict[str, list[dict[str, Any]]]) -> None
     assert not list((folder / "out").rglob(".staged-*"))
 
 
+@pytest.mark.faults
 def test_a_driver_killed_three_times_writes_what_an_undisturbed_one_does(tmp_path: Path) -> None:
     """Before a commit, between a commit and its files' names, and while the log is compacted."""
     write_orders(tmp_path / "in", files=3, rows_of_file=1000, seed=1)

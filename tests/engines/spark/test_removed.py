@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from checkpoints import put_file, read
+from checkpoints import put_file, read, run_until
 from headgate.control.socket import call
 from headgate.engines.spark import engine as spark_engine
 from headgate.errors import HeadgateError, RunError
@@ -92,6 +92,64 @@ def test_a_query_that_was_removed_comes_back_after_a_kill(
     app(folder, again, first).run(spark, "round_robin", until=PATIENCE, progress=enough)
     assert [row["x"] for row in again["leaves"]] == list(range(first, 140))
     assert [row["x"] for row in again["stays"]][-20:] == list(range(120, 140))
+
+
+def test_a_source_that_left_with_its_query_is_read_from_the_beginning_when_it_comes_back(
+    tmp_path: Path, ends: Any
+) -> None:
+    """Rows that it had read before, files that came meanwhile, and new ones: all of them, in order."""
+
+    def write(number: int) -> None:
+        put(tmp_path / "stays", number)
+        put(tmp_path / "leaves", number)
+        write_lines(tmp_path / "lines", number, 10)
+
+    def run(**wanted: int) -> dict[str, list[int]]:
+        made = hg.App("sources")
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
+        for name in wanted:
+            source = hg.from_files(tmp_path / name, schema=SCHEMA, follow=True)
+            made.source(name, source).filter("x >= 0").to(name, hg.to_list(found[name]))
+
+        def enough() -> bool:
+            return all(len(found[name]) >= rows for name, rows in wanted.items())
+
+        ends(lambda: run_until(made, hg.Spark(checkpoint=tmp_path / "checkpoint", options=QUICK), enough))
+        return {name: [row["x"] for row in own] for name, own in found.items()}
+
+    write(0)
+    run(stays=10, leaves=10, lines=10)
+    write(1)
+    assert run(stays=10) == {"stays": list(range(10, 20))}
+    write(2)
+    every = list(range(30))
+    assert run(stays=10, leaves=30, lines=30) == {"stays": every[20:], "leaves": every, "lines": every}
+
+
+def test_a_query_that_was_added_by_command_is_not_gone_without_a_word(tmp_path: Path, sockets: None) -> None:
+    """The application's file does not have it.  The next run says so, and where it goes on."""
+    spark = hg.Spark(checkpoint=tmp_path / "checkpoint", workers=2, options=QUICK)
+
+    def run(number: int) -> tuple[list[str], list[int]]:
+        """Add the query behind what it had before; what the run said of it, and its rows."""
+        write_lines(tmp_path / "lines", number)
+        out, stays = tmp_path / f"out {number}", list[dict[str, Any]]()
+        made = hg.App("added")
+        source = hg.from_files(tmp_path / "lines", format="json", schema=SCHEMA, follow=True)
+        made.source("rows", source).to("stays", hg.to_list(stays))
+        with made.start(spark, "round_robin", until=None) as running:
+            wait_for(lambda: len(stays) == 20)
+            problems = running.report().problems
+            start = re.search(r"'even'.*start=(\d+)", problems[0])[1] if problems else "earliest"  # type: ignore[index]
+            even = "SELECT x FROM rows WHERE x % 2 = 0"
+            call("added", "add", name="even", sql=even, to=str(out), start=start)
+            wait_for(lambda: len(read(out)) == 10)
+        return problems, [row["x"] for row in read(out)]
+
+    assert run(0) == ([], list(range(0, 20, 2)))
+    (told,), rows = run(1)
+    assert "'even'" in told
+    assert rows == list(range(20, 40, 2))
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.connectors import maven as packages
-from headgate.engines.spark.session import defaults
+from headgate.engines.spark.session import JAVA_OPTIONS, defaults
 from servers import LOCAL
-
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[4,2]"])

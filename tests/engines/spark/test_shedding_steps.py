@@ -199,7 +199,8 @@ def test_what_is_kept_is_near_what_the_steps_can_do(shape: str, load: float) -> 
     all_out = Steps(hg.policies.get("qos"), 3_000, 30, **given).run().throughput
     per_query = all_out / len(given.get("goals", (TIGHT,)))
     shed = Steps(shedding(), load * per_query, 60, **given).run()
-    assert shed.throughput > 0.75 * all_out, f"{shed.throughput:.0f} of {all_out:.0f} results a second"
+    # Trials of sharing steps out take their part of so short a run.
+    assert shed.throughput > 0.7 * all_out, f"{shed.throughput:.0f} of {all_out:.0f} results a second"
     assert shed.qos > 0.8, "and they are in time"
 
 

@@ -126,7 +126,7 @@ class Driven:
 
     def end(self) -> None:
         self.position.offsets.ended = True
-        self.core.settle()
+        self.core.cursors.settle()
 
     def _result(self, step: Step) -> TaskResult:
         """In every third step boxes let nothing through; else all, and what is not taken waits in a file."""
@@ -150,15 +150,15 @@ class Driven:
         core = self.core
         self.tell(Noticed())
         for node in self.nodes.boxes:
-            kept, found = core.catalog.boxes[node.place].queue, core.measure(node)
+            kept, found = core.catalog.boxes[node.place].queue, core.cursors.measure(node)
             assert (kept.tuples, kept.full) == (found.tuples, found.full), node.name
-        behind = [o for o in self._outlets() if not o.stopped and o.taken < core._frontier(o.node, {})]
-        assert core._outlets_behind() == [live.node.place for live in behind]
+        behind = [o for o in self._outlets() if not o.stopped and o.taken < core.cursors.frontier(o.node, {})]
+        assert core.cursors.outlets_behind() == [live.node.place for live in behind]
         waits = [o for o in behind if not o.steps and self._rows(o)]
-        assert core.outlets_wait == bool(waits)
+        assert core.cursors.outlets_wait == bool(waits)
         assert core.done == self._done()
-        if self.position.offsets.ended and core.drain:
-            core.settle()
+        if self.position.offsets.ended and core.cursors.drain:
+            core.cursors.settle()
             assert [live.node.name for live in core.live if self._can_pass(live)] == []
         for live in core.live:
             assert live.stopped == all(q in self.position.failed for q in live.node.queries)
@@ -167,14 +167,14 @@ class Driven:
         return self.core.live[len(self.nodes.boxes) :]
 
     def _rows(self, live: LiveNode) -> int:
-        return self.core._count(live.node, live.taken, self.core._frontier(live.node, {}))
+        return self.core.cursors.count(live.node, live.taken, self.core.cursors.frontier(live.node, {}))
 
     def _done(self) -> bool:
         alive = [live for live in self.core.live if not live.stopped]
         if not alive:
             return True
         end = self.position.offsets.next_serial
-        over = self.position.offsets.ended and self.core.drain and not self.core.under_way
+        over = self.position.offsets.ended and self.core.cursors.drain and not self.core.under_way
         return over and all(self.position.nodes[live.node.key].cursor > end for live in alive)
 
     def _can_pass(self, live: LiveNode) -> bool:
@@ -182,9 +182,9 @@ class Driven:
         end = self.position.offsets.next_serial
         if live.stopped or live.steps or own.cursor != live.taken or own.cursor > end:
             return False
-        if core._has_finish[live.node.place] or core._frontier(live.node, {}) <= end:
+        if core.cursors.has_finish[live.node.place] or core.cursors.frontier(live.node, {}) <= end:
             return False
-        return core._count(live.node, live.taken, end + 1) == 0
+        return core.cursors.count(live.node, live.taken, end + 1) == 0
 
 
 NUMBER = st.integers(0, 20)

@@ -19,12 +19,15 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from graphs import graphs
 from headgate import testing
 from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.errors import RunError, SinkError
+from headgate.runtime import starting
 from headgate.runtime.core import QUEUE_PACKETS, Core
 from headgate.runtime.instructions import Deliver, RunCall
 from headgate.runtime.network import LiveNetwork
+from headgate.runtime.starting import Starting
 from headgate.runtime.stimuli import Admitted, CallEnded, Free, Stimulus
 from headgate.scheduling.events import Event, Idle
 from headgate.scheduling.interface import Call, Decision, Plan, Reschedule, Run, Wake
@@ -276,7 +279,7 @@ def test_queues_stay_within_their_bound_for_the_whole_run(
 
     monkeypatch.setattr(Core, "handle", watched)
     app, found = hg.App("bounded"), []
-    stream = app.source("numbers", testing.from_rows(numbers(3000)))
+    stream = app.source("numbers", testing.from_rows(numbers(800)))
     one_lane = stream.process(lambda row, state: row, schema=NUMBERS, name="first")
     thrice = one_lane.flat_map_rows(lambda row: [row] * 3, schema=NUMBERS, name="second")
     thrice.select("a", name="third").process(lambda row, state: row, schema=NUMBERS, name="last").to(
@@ -284,7 +287,7 @@ def test_queues_stay_within_their_bound_for_the_whole_run(
     )
     ends(lambda: app.run(hg.Threads(workers=workers, packet_rows=packet), policy))
     assert max(longest.values()) <= QUEUE_PACKETS * packet, longest
-    assert values(found) == [number for number in range(3000) for _ in range(3)]
+    assert values(found) == [number for number in range(800) for _ in range(3)]
 
 
 def test_a_full_ring_holds_back_its_box_and_no_worker(ends: Ends) -> None:
@@ -611,3 +614,16 @@ def test_in_virtual_time_a_query_that_is_behind_does_not_slow_another_down() -> 
 
 def ignore(query: str, batch: pa.RecordBatch) -> None:
     pass
+
+
+def test_a_keyed_box_is_not_split_for_packets_that_hold_too_little_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long its calls take: a part for each of a hundred buckets would be a call of its own."""
+    opened: list[str] = []
+    monkeypatch.setattr(Starting, "_open_buckets", lambda self, live, entry: opened.append(live.box.name))
+    monkeypatch.setattr(starting, "DEAR_MEASURED", 0.0)
+    app, found = graphs(120)
+    app.run(hg.Threads(workers=4, packet_rows=3), "qos")
+    assert len(found["pairs"]) > 10
+    assert opened == []

@@ -209,3 +209,16 @@ def test_ranges_that_are_none_are_refused(columns: tuple[str, ...], ranges: list
     stream = hg.App("keyed").source("numbers", testing.from_rows(ROWS))
     with pytest.raises(PipelineError, match=said):
         stream.key_by(*columns, ranges=ranges)
+
+
+@pytest.mark.parametrize(("scheme", "seconds"), [("hybrid", 2.0), ("shared", 3.0)])
+def test_in_virtual_time_shared_workers_wait_for_each_other(scheme: str, seconds: float) -> None:
+    """Two tuples of one key and two of another, a second each: with one queue for all, the second worker
+    waits for the first key, though the other one could be worked on."""
+    app, found = hg.App("waiting"), list[dict[str, Any]]()
+    keys = app.source("keys", testing.from_rows([{"k": k} for k in (0, 0, 1, 1)])).key_by("k")
+    keys.universal(cost=1.0).to("all", hg.to_list(found))
+    engine = hg.Simulated(workers=2, packet_rows=1, partitioning=scheme, buckets=8, split=True)
+    report = app.run(engine, "mc(train=1)")
+    assert found == [{"k": k} for k in (0, 0, 1, 1)]
+    assert report.seconds == seconds

@@ -81,6 +81,21 @@ def test_a_query_that_has_lost_its_worth_goes_first_to_win_it_back(policy: Prior
     assert chosen(policy, [queued(1, 0.0), queued(2, 9.0), Idle(10.0, 0)]) == [1 if won_back else 2]
 
 
+def test_what_a_second_of_work_wins_back_decides_who_comes_back_first() -> None:
+    """Tight's graph is whole up to 0.5 s and nothing from 2 s on; a tuple takes 0.2 s."""
+    policy = PriorityTuple()
+    brain = Brain(policy, boxes(), goals=GOALS)
+    brain.tell(queued(1, 0.0, 10))
+    policy._through = {}
+    # 4.2 s old at its output; 3.7 s too old to be whole, so 3.7 / 4 of two seconds of work win back 1.
+    assert policy.gain(1, 4.0) == pytest.approx(1 / (3.7 / 4.0 * 2.0))
+    assert policy.gain(1, 0.2) == 0.0  # in time
+    brain.tell(queued(2, 0.0, 10))
+    assert policy.gain(2, 4.0) == 0.0  # loose is in time
+    # Far behind, half as much is won by the same work as by one that is half as far behind.
+    assert policy.gain(1, 7.2) < policy.gain(1, 4.0)
+
+
 def test_a_box_runs_with_all_that_follows_it(policy: PriorityTuple) -> None:
     run = play(policy, boxes(), [queued(0, 0.0), Idle(0.0, 0)], goals=GOALS)[-1]
     assert isinstance(run, Run)
@@ -102,9 +117,9 @@ def test_a_long_old_queue_does_not_take_every_turn_of_those_that_starve(policy: 
     for place, arrival in enumerate((99.9, 1.0, 5.0)):
         brain.queue(place, 1_000_000, oldest=arrival)
     called = [brain.asked(0, 100.0) for _ in range(6 * OLDEST_EVERY)]
-    if type(policy) is PriorityTuple:  # those two are worth more than the fresh one: a little can be won back
-        assert {*called} == {0, 1, 2}
-        assert called[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [0] * 6
+    if type(policy) is PriorityTuple:  # the one that is less behind can be won back sooner; the others wait
+        assert called[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [0, 1] * 3
+        assert {*called[: OLDEST_EVERY - 1]} == {2}
     else:
         assert called[OLDEST_EVERY - 1 :: OLDEST_EVERY] == [1, 2, 1, 2, 1, 2]
 

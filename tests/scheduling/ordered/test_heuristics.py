@@ -17,6 +17,7 @@ from headgate.scheduling.events import Event, Finished, Idle, QueueState, Spawne
 from headgate.scheduling.interface import Policy, Run, SetTimer, Wake
 from headgate.scheduling.ordered.heuristics import CurrentThroughput, EstimatedTime, QueueSizeThrottling
 from headgate.scheduling.trains import Time
+from headgate.scheduling.tuning.elastic import PERIODS
 from headgate.testing import play
 
 
@@ -185,19 +186,27 @@ def test_boxes_that_are_equal_take_turns() -> None:
 # --- the number of workers ------------------------------------------------------------------------------
 
 
-def climb(rates: dict[int, float], periods: int, workers: int, noise: float = 0.0) -> list[int]:
-    """Active workers after every period, on a machine whose throughput with so many is given."""
+def climb(
+    rates: dict[int, float], judged: int, workers: int, noise: float = 0.0, disturbed: int = 0
+) -> list[int]:
+    """Active workers after every judgement, on a machine whose throughput with so many is given.
+
+    ``disturbed``: every so many periods another program has the machine.
+    """
     policy = policies.elastic("round_robin", period=1.0)
     brain = Brain(policy, [BoxEntry("a", workers, (), (), ("q",), fed_by=(0,))], workers)
     found: list[int] = []
-    for period in range(1, periods + 1):
+    for period in range(1, PERIODS * judged + 1):
         done = int(rates[policy.active] * (1 + noise * (-1) ** period))
+        if disturbed and period % disturbed == 0:
+            done //= 4
         brain.tell(
             Started(period - 0.5, 0, 0, done, QueueState(1)),
             Finished(period - 0.5, 0, 0, done, done, 0.1, 0.0),
             Timer(float(period), "elastic"),
         )
-        found.append(policy.active)
+        if period % PERIODS == 0:
+            found.append(policy.active)
     return found
 
 
@@ -222,6 +231,13 @@ def test_noise_below_the_margin_moves_little() -> None:
     assert sum(n == 3 for n in found[50:]) > 0.8 * len(found[50:])
 
 
+@pytest.mark.parametrize("disturbed", [4, 5, 7])
+def test_a_disturbed_period_decides_nothing(disturbed: int) -> None:
+    """Judged by single periods, it makes steps that pay look bad and steps that do not look good."""
+    rates = {n: 1000.0 * min(n, 5) - 300.0 * max(n - 5, 0) for n in range(1, 9)}
+    assert climb(rates, 40, 8, disturbed=disturbed) == climb(rates, 40, 8)
+
+
 def test_one_worker_stays_one() -> None:
     assert set(climb({1: 5.0}, 40, 1)) == {1}
 
@@ -235,12 +251,14 @@ def test_a_sleeping_worker_gets_no_plan_and_another_is_woken_in_its_place() -> N
     decisions = play(policy, boxes, [*events, *queued(5, 5, 5)], workers=4)
     woken = [worker for d in decisions if isinstance(d, Wake) for worker in d.workers]
     assert sorted(woken) == [0, 1]
-    # A third worker is tried when the first period is over.
-    done: list[Event] = [
-        Started(0.5, 0, 0, 5, QueueState(0)),
-        Finished(0.6, 0, 0, 5, 5, 0.1, 0.0),
-        Timer(1.0, "elastic"),
-    ]
+    # A third worker is tried when the first periods are over.
+    done: list[Event] = []
+    for period in range(PERIODS):
+        done += [
+            Started(period + 0.5, 0, 0, 1, QueueState(4 - period)),
+            Finished(period + 0.6, 0, 0, 1, 1, 0.1, 0.0),
+            Timer(period + 1.0, "elastic"),
+        ]
     decisions = play(policy, boxes, [*events, *queued(5, 5, 5), *done], workers=4)
     assert policy.active == 3
     assert decisions[-2] == Wake((2,))

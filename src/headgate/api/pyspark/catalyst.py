@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp, parse_one
+from sqlglot.errors import ParseError
 
 from headgate.errors import PipelineError
 from headgate.sql.names import quoted
@@ -53,7 +54,10 @@ def text(expression: Any, columns: Columns) -> str:
         column = columns[number(attribute)]
         if known.setdefault(spelled, column) != column:
             raise refused(expression, f"it reads two columns called {attribute.name()}; rename one of them.")
-    tree = parse_one(_said(expression), read="spark")
+    try:
+        tree = parse_one(_said(expression), read="spark")
+    except ParseError as error:
+        raise refused(expression, "its text is no Spark SQL.") from error
     return str(tree.transform(lambda node: _replaced(node, known)).sql(dialect="spark"))
 
 
@@ -64,6 +68,10 @@ def _said(expression: Any) -> str:
     while todo:
         part = todo.pop()
         todo += elements(part.children())
+        if kind(part) == "PythonUDF":
+            raise refused(
+                part, f"{part.name()} is a function of Python; use Spark's own, or @hg.udf in a stream."
+            )
         if kind(part) == "JsonToStructs":
             said = said.replace(part.sql(), f"{part.sql()[:-1]}, '{part.schema().sql()}')")
     return said

@@ -22,7 +22,7 @@ from headgate.api.pyspark.catalyst import (
     unique,
 )
 from headgate.api.pyspark.taken import Taken
-from headgate.engines.spark.plans import rows_of
+from headgate.engines.spark.analyst import rows_of
 from headgate.graph.schema import normalise
 from headgate.sql import compile_expression
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,12 +131,22 @@ def parse(text: str) -> Question:
         algebra = translateQuery(parseQuery(text)).algebra
     except ParseException as error:
         line = text.splitlines()[error.lineno - 1] if text.strip() else ""
+        if found := re.match(
+            r"\s*(?:(?:PREFIX|BASE)[^>]*>\s*)*(INSERT|DELETE|LOAD|CLEAR|DROP)\b", text, re.I
+        ):
+            raise _unsupported(f"{found[1].upper()} (triples are only read)") from None
         raise PipelineError(
             f"This SPARQL does not parse: line {error.lineno}, column {error.column}: {line.strip()!r}."
         ) from None
     except (
         Exception
     ) as error:  # rdflib raises plain exceptions: an unknown prefix, a variable that is used twice
+        unknown = re.match(r"Unknown namespace prefix : (.*)", str(error))
+        if unknown is not None:
+            raise PipelineError(
+                f"SPARQL: nothing says what the prefix '{unknown[1]}:' stands for. Begin with "
+                f"'PREFIX {unknown[1]}: <http://…>'."
+            ) from None
         raise PipelineError(f"This SPARQL does not parse: {error}") from None
     if algebra.name != "SelectQuery":
         raise _unsupported(algebra.name.removesuffix("Query").upper())
@@ -246,8 +257,15 @@ def _condition(node: Any) -> Condition:
             return Not(_condition(node.expr))
         case "Builtin_BOUND":
             return Bound(Variable(str(node.arg)))
-    said = name.removeprefix("Builtin_") or type(node).__name__
-    raise _unsupported(f"{said} in FILTER" if name != "RelationalExpression" else f"'{node.op}' in FILTER")
+    if name == "RelationalExpression":
+        raise _unsupported(f"'{node.op}' in FILTER")
+    raise _unsupported(f"{_said(name) if name else 'a term alone'} in FILTER")
+
+
+def _said(name: str) -> str:
+    words = {"AdditiveExpression": "+ or -", "MultiplicativeExpression": "* or /", "NOTEXISTS": "NOT EXISTS"}
+    name = name.removeprefix("Builtin_")
+    return words.get(name, name)
 
 
 def _operand(node: Any) -> Term:
@@ -256,7 +274,7 @@ def _operand(node: Any) -> Term:
         if isinstance(inner, Constant) and inner.kind == INTEGER:
             return Constant(INTEGER, str(-int(inner.text)))
     if hasattr(node, "name"):
-        raise _unsupported(f"{node.name.removeprefix('Builtin_')} in FILTER")
+        raise _unsupported(f"{_said(node.name)} in FILTER")
     return _term(node)
 
 
@@ -274,7 +292,7 @@ def _term(node: Any) -> Term:
     if isinstance(node, Path):
         raise _unsupported("a property path")
     if not isinstance(node, Literal) or node.language:
-        raise _unsupported(f"the term {node!r}")
+        raise _unsupported(f"the term {node.n3()}")
     if node.datatype is None or str(node.datatype) == _XSD + "string":
         return Constant(STRING, str(node))
     if str(node.datatype) in _INTEGERS:

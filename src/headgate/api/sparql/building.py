@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from headgate.api.finite import hash_joins, runs_of, sort_net
 from headgate.api.sparql.algebra import Condition, Question, Variable, parse, used
 from headgate.api.sparql.conditions import Conditions
 from headgate.api.sparql.planning import Filtered, Joined, Plan, Planner, Scan, United
@@ -15,17 +16,12 @@ from headgate.connectors.files import from_files
 from headgate.connectors.source import Source
 from headgate.connectors.triples import PAIR, TRIPLE, Store
 from headgate.errors import PipelineError
-from headgate.graph.network import Arrow
 from headgate.graph.operators.decode import Decode
 from headgate.graph.operators.distinct import Distinct
 from headgate.graph.operators.hash_join import HashJoin
 from headgate.graph.operators.limit import Limit
 from headgate.graph.operators.merge_join import MergeJoin
-from headgate.graph.operators.sort import Deal, MergeRuns, SortRun
 
-RUN = 65_536
-"""Rows that are expected to be worth a run of their own when they are sorted."""
-MOST_RUNS = 8
 Variables = frozenset[Variable]
 
 
@@ -160,7 +156,10 @@ class Builder:
             joined = MergeJoin(left.schema, right.schema, on[0], keep, where=where)
             return self._spelled(self._box("merge_join", joined, left, right), needed)
         hashed = HashJoin(left.schema, right.schema, on, keep, how=plan.how, where=where)
-        return self._spelled(self._box(f"{plan.how}_join", hashed, left, right), needed)
+        # Joined by parts the rows would not leave in the order of the left ones.
+        rows = max(plan.left.expected.rows, plan.right.expected.rows)
+        ways = runs_of(rows) if order is None else 1
+        return self._spelled(hash_joins(left, right, hashed, ways, f"{plan.how}_join"), needed)
 
     def _union(self, plan: United, needed: Sequence[Variable], *, sets: bool) -> Stream:
         parts = []
@@ -196,20 +195,9 @@ class Builder:
     def _sorted(self, stream: Stream, question: Question, rows: float) -> Stream:
         """Runs that are sorted side by side, and a net that merges two at a time."""
         terms = [f"`{self._columns[v]}`{' DESC' if down else ''}" for v, down in question.order]
-        by, schema = ", ".join(dict.fromkeys(terms)), stream.schema
+        by = ", ".join(dict.fromkeys(terms))
         first = None if question.limit is None or question.distinct else question.offset + question.limit
-        ways = 1
-        while ways < MOST_RUNS and ways * RUN < rows:
-            ways *= 2
-        if ways == 1:
-            return self._box("sort", SortRun(schema, by, first), stream)
-        deal = self._box("deal", Deal(schema, ways), stream)._port[0].node
-        dealt = [Stream(stream._pipeline, (Arrow(deal, way),)) for way in range(ways)]
-        runs = [self._box("sort", SortRun(schema, by, first), part) for part in dealt]
-        while len(runs) > 1:
-            pairs = zip(runs[::2], runs[1::2], strict=True)
-            runs = [self._box("merge", MergeRuns(schema, by, first), *pair) for pair in pairs]
-        return runs[0]
+        return sort_net(stream, by, runs_of(rows), first)
 
     def _box(self, verb: str, operator: object, *streams: Stream) -> Stream:
         return streams[0]._box(verb, operator, None, *(stream._port for stream in streams))  # type: ignore[arg-type]

@@ -173,7 +173,8 @@ def join(
     left_time, right_time = plan.times or (None, None)
     outer = how in ("left", "right", "full")
     left = _Prepared(sides.left, [one for one, _ in keys], left_time, needed, (), copies=outer)
-    taken = () if how in ("semi", "anti") else left.used
+    gathered = bool(plan.checks) and how != "inner"
+    taken = () if how in ("semi", "anti") and not gathered else left.used
     right = _Prepared(sides.right, [two for _, two in keys], right_time, needed, taken, copies=outer)
     options: dict[str, Any] = {} if how == "inner" else {"how": how}
     if plan.times is not None:
@@ -182,8 +183,13 @@ def join(
         options["on"] = (left.time, right.time)
         late = max(sides.left.lateness or 0, sides.right.lateness or 0)
         options |= {"lateness": spell_duration(late)} if late else {}
-    keyed = [KeyedStream(side.stream(boxes), side.keys) for side in (left, right)]
-    stream = boxes.join(*keyed, **options)
+    one, two = (KeyedStream(side.stream(boxes), side.keys) for side in (left, right))
+    if gathered:
+        both = Relation(one._stream, (*left.columns(), *right.columns()))
+        where = " AND ".join(f"({both.text(check)})" for check in plan.checks)
+        stream, plan.checks = boxes.hash_join(one, two, how, where), []
+    else:
+        stream = boxes.join(one, two, **options)
     # The right side's keys do not leave a join, since the left side's are equal to them.
     same = dict(zip(right.keys, left.keys, strict=True))
     columns = [*left.columns(), *([] if how in ("semi", "anti") else right.columns(same))]
@@ -211,19 +217,30 @@ def _check(sides: Sides, plan: _Plan, how: str, text: str) -> None:
         )
     if how == "inner":
         return
-    if plan.checks:
+    endless = _endless(sides)
+    if plan.checks and (endless or how not in _GATHERED):
         raise ExpressionError(
             f"{text!r}: {write(plan.checks[0])!r} is neither an equality nor a bound in time, so it cannot "
-            "be a condition of an outer, semi or anti join. Compute it before, and compare with =."
+            f"be a condition of an outer, semi or anti join{_ENDLESS if endless else ''}. Compute it before, "
+            "and compare with =."
         )
-    endless = [s.name for side in (sides.left, sides.right) for s in sources_before(side.stream._port)
-               if not s.origin.finite]  # fmt: skip
     if plan.times is None and how != "semi" and endless:
         raise ExpressionError(
             f"{text!r}: a row has no partner for certain only when time has passed, or at the end, which "
             f"source '{endless[0]}' has not. Bound the join in time, as in AND a.ts BETWEEN b.ts AND b.ts + "
             "INTERVAL 1 HOUR."
         )
+
+
+_GATHERED = ("left", "semi", "anti")
+"""Joins that a hash join at the end of finite sources can do with any condition."""
+_ENDLESS = " of sources without an end"
+
+
+def _endless(sides: Sides) -> list[str]:
+    """Sources of either side that have no end."""
+    before = [*sources_before(sides.left.stream._port), *sources_before(sides.right.stream._port)]
+    return [source.name for source in before if not source.origin.finite]
 
 
 _ONE = exp.Literal.number(1)

@@ -19,8 +19,6 @@ from headgate.connectors.source import Source
 from headgate.connectors.table import from_table
 from headgate.connectors.table_sink import to_table
 from headgate.errors import PipelineError, nearest
-from headgate.graph.durations import parse_duration
-from headgate.graph.qos import QoS
 
 _SOURCES: dict[str, Callable[..., Source]] = {
     "files": from_files,
@@ -30,8 +28,6 @@ _SOURCES: dict[str, Callable[..., Source]] = {
 }
 _RENAMED = {"table": "reader_options"}
 """An option whose name in SQL is not the parameter's."""
-WORTHLESS = 10
-"""After so many times its goal, a result is worth nothing."""
 
 
 def source(name: str, schema: pa.Schema | None, given: Mapping[str, Any]) -> Source:
@@ -66,16 +62,6 @@ def sink(name: str, to: Any, options: Mapping[str, Any]) -> Sink:
     if to.startswith("table:"):
         return _called(to_table, what, {"name_or_options": to.removeprefix("table:"), **options})  # type: ignore[no-any-return]
     return _called(to_parquet, what, {"path": to.removeprefix("parquet:"), **options})  # type: ignore[no-any-return]
-
-
-def goal(text: Any, name: str) -> QoS | None:
-    """A latency goal as a QoS graph: full utility up to the goal, none after ten times as long."""
-    if text is None:
-        return None
-    seconds = parse_duration(text, f"query '{name}': goal") / 1e6
-    if not seconds:
-        raise PipelineError(f"query '{name}': goal = '{text}' must be more than zero, e.g. '500 ms'.")
-    return QoS([(0, 1), (seconds, 1), (WORTHLESS * seconds, 0)])
 
 
 def _called(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:

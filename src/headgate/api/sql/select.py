@@ -106,7 +106,9 @@ class Planner:
         items = [self._item(name, item, relation, binding) for name, item in listed]
         relation = self._limited(tree, relation, items, binding)
         projected = self._projected(relation, items)
-        if tree.args.get("distinct"):
+        if distinct := tree.args.get("distinct"):
+            if distinct.args.get("on") is not None:
+                raise ExpressionError(f"'{distinct.sql(dialect='spark')}' is not Spark's.")
             projected = self._distinct(projected)
         return projected
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headgate.api.pipeline import Pipeline
-from headgate.api.sql.options import goal, sink
+from headgate.api.sql.habits import advice
+from headgate.api.sql.options import sink
 from headgate.api.sql.relation import Relation, of_stream
 from headgate.api.sql.select import Planner
 from headgate.api.sql.sharing import Boxes
@@ -16,6 +17,7 @@ from headgate.connectors.source import Source as Origin
 from headgate.errors import ExpressionError, HeadgateError, PipelineError
 from headgate.graph.durations import parse_duration
 from headgate.graph.network import Arrow, Output
+from headgate.graph.qos import goal_of
 from headgate.sql.guard import shown
 from headgate.sql.parse import parse_query
 
@@ -54,9 +56,9 @@ class Session:
         self.sql(text).to(
             name,
             sink(name, own["to"], options),
-            qos=goal(own["goal"], name),
+            qos=goal_of(own["goal"], name),
             keep=own["keep"],
-            start=own["start"],
+            start=int(start) if (start := str(own["start"])).isdecimal() else start,
             importance=own["importance"],
             query_class=own["class"],
         )
@@ -87,6 +89,10 @@ class Session:
     def _relation(self, text: str) -> Relation:
         try:
             return self._planner.finished(self._planner.query(parse_query(text)))
+        except PipelineError as error:
+            if not (told := advice(text)):
+                raise
+            raise type(error)(f"{error}{told}") from error
         except HeadgateError:
             raise
         except RecursionError:

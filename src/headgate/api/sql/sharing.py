@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headgate.api.finite import expected_runs, hash_joins, sort_net
 from headgate.api.streams import KeyedStream, Stream
+from headgate.graph.operators.hash_join import HashJoin
 from headgate.graph.windows import Window
 
 
@@ -59,8 +61,23 @@ class Boxes:
         return self._once(("limit", stream._port, n), lambda: stream.limit(n))
 
     def sort(self, stream: Stream, by: str, limit: int | None) -> Stream:
-        return self._once(("sort", stream._port, by, limit), lambda: stream.sort(by, limit=limit))
+        return self._once(("sort", stream._port, by, limit), lambda: _sorted(stream, by, limit))
 
     def join(self, left: KeyedStream, right: KeyedStream, **options: Any) -> Stream:
         sides = [(side._stream._port, side._keys) for side in (left, right)]
         return self._once(("join", *sides, *sorted(options.items())), lambda: left.join(right, **options))
+
+    def hash_join(self, left: KeyedStream, right: KeyedStream, how: str, where: str) -> Stream:
+        """A join of streams that end by key and any condition."""
+        one, two = left._stream, right._stream
+        more = [] if how in ("semi", "anti") else [n for n in two.schema.names if n not in right._keys]
+        on = list(zip(left._keys, right._keys, strict=True))
+        key = ("hash join", one._port, two._port, tuple(on), how, where)
+        join = HashJoin(one.schema, two.schema, on, [*one.schema.names, *more], how=how, where=where)
+        return self._once(key, lambda: hash_joins(one, two, join, expected_runs(one, two)))
+
+
+def _sorted(stream: Stream, by: str, limit: int | None) -> Stream:
+    """Many rows are sorted in runs; the first few of any number are kept in one place."""
+    ways = expected_runs(stream) if limit is None else 1
+    return stream.sort(by, limit=limit) if ways == 1 else sort_net(stream, by, ways)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.api import App
-from headgate.cli.calibration.operator_costs import OperatorCalls, cost, inputs
+from headgate.cli.calibration.operator_costs import OperatorCalls, costs_by_label, inputs
 from headgate.cli.calibration.yardstick import Yardstick, on_one_core
 from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
@@ -82,10 +82,7 @@ def _calibrate(
         if between is not None:
             between(place)
     tell("done", 1.0)
-    by_label: dict[str, list[OperatorCalls]] = {}
-    for alone in chain.from_iterable(by_network):
-        by_label.setdefault(alone.label, []).append(alone)
-    costs = {label: cost(boxes) for label, boxes in by_label.items()}
+    costs = costs_by_label(chain.from_iterable(by_network))
     return Calibration(memory, costs, yardstick.seconds(statistics.median(overhead)))
 
 

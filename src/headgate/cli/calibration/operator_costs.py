@@ -181,6 +181,14 @@ def cost(measured: Iterable[OperatorCalls]) -> OperatorCost:
     return OperatorCost(*line(*map(np.array, calls)))
 
 
+def costs_by_label(measured: Iterable[OperatorCalls]) -> dict[str, OperatorCost]:
+    """What operators cost, each by what it does."""
+    by_label: dict[str, list[OperatorCalls]] = {}
+    for alone in measured:
+        by_label.setdefault(alone.label, []).append(alone)
+    return {label: cost(boxes) for label, boxes in by_label.items()}
+
+
 def _together(calls: Sequence[Call]) -> Call:
     about, seconds = zip(*calls, strict=True)
     return tuple(map(sum, zip(*about, strict=True))), sum(seconds)

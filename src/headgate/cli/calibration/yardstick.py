@@ -21,7 +21,7 @@ EVERY = 0.01
 class Yardstick:
     """How fast the processor is at a time: as fast as it goes through a loop, again and again meanwhile.
 
-    A virtual machine's core may be the second thread of a core that is somebody else's at times: it is then
+    A virtual machine's core may be the second thread of a core that another machine uses at times: it is then
     little more than half as fast, for milliseconds or for seconds, and does not know.  So times are taken in
     yards (how often the loop could have run) and reported in seconds of the fastest loop so far.
 

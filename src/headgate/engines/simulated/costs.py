@@ -18,6 +18,9 @@ class Costs:
         if isinstance(costs, Calibration):
             self.calibration = costs
 
+    exact = True
+    """A tuple has its cost, and its results leave when it is done; else they leave when the call is over."""
+
     @property
     def call_overhead(self) -> float:
         """What a call costs apart from its operator, where that was measured."""
@@ -34,6 +37,17 @@ class Costs:
         """As stated or given."""
         stated = live.operator.cost
         return self.by_box.get(live.box.name, 0.0) if stated is None else stated
+
+    def overhead(self, live: LiveBox, stated: float, *, follows: bool = False) -> float:
+        """What a call on a box takes apart from its operator; ``stated`` for all of them.
+
+        ``follows``: it follows another one of the same plan.
+        """
+        return stated
+
+    def waking(self) -> float:
+        """What a parked worker takes to come back."""
+        return 0.0
 
     def keys(self, work: Work) -> int:
         """Keys in what a call takes, where it matters."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from headgate.control.line import Line
 from headgate.engines.base import (
@@ -21,6 +22,7 @@ from headgate.engines.base import (
 from headgate.engines.simulated.costs import Costs
 from headgate.engines.simulated.run import SimulatedRun
 from headgate.engines.simulated.settings import Settings
+from headgate.engines.spool import LIMIT, check_spool
 from headgate.errors import PipelineError
 from headgate.graph.network import Network
 from headgate.machine import host as machines
@@ -28,8 +30,10 @@ from headgate.machine import memory_model
 from headgate.machine.calibration import Calibration
 from headgate.machine.memory_model import MemoryModel
 from headgate.machine.topology import Topology
+from headgate.machine.topology_format import spell
 from headgate.runtime.limits import check_workers
 from headgate.runtime.ordered import reordering
+from headgate.runtime.ordered.partitioning import IN_TURNS
 from headgate.runtime.ordered.partitioning import SCHEMES as PARTITIONING
 from headgate.runtime.report import Report
 from headgate.scheduling.interface import Policy
@@ -50,6 +54,7 @@ class Simulated(Engine):
 
     ``decision_cost`` is the seconds that a worker waits for a plan, the scheduler's overhead: the same for
     every plan, or what a function of the policy says, which it calls once a plan is made.
+    ``cores``: processors that the workers share, by default as many as there are workers.
     ``topology`` is the machine, which has a worker for every core: "host", the name of one of the papers'
     (``headgate topology`` draws them), a file, or a description; None for an unknown one.
     ``memory`` is what its caches and memory cost (``hg.MemoryModel``, a file as ``headgate calibrate`` writes
@@ -57,7 +62,8 @@ class Simulated(Engine):
     packets from where they are and write their results, and ``report.traffic`` tells of it.  None: memory
     costs nothing.
     ``reschedule_cost`` is the seconds per box and phase of a scheduling task, which workers share where the
-    policy lets them.
+    policy lets them.  ``spool``: see ``Threads``; here it is memory, and with a model of memory there
+    is none.
     """
 
     name = "simulated"
@@ -68,10 +74,11 @@ class Simulated(Engine):
         topology: str | Path | Topology | None = None,
         memory: str | Path | MemoryModel | bool | None = None,
         workers: int | None = None,
+        cores: int | None = None,
         call_overhead: float = 0.0,
         seed: int = 0,
         packet_rows: int | str | None = None,
-        costs: Mapping[str, float] | str | Path | Calibration | None = None,
+        costs: Mapping[str, float] | str | Path | Calibration | Costs | None = None,
         reorder: str = "nonblocking",
         ring: int | None = None,
         partitioning: str = "hybrid",
@@ -82,9 +89,12 @@ class Simulated(Engine):
         send_cost: float = 0.0,
         decision_cost: float | Callable[[Policy], float] = 0.0,
         reschedule_cost: float = 0.0,
+        spool: int = LIMIT,
     ) -> None:
         if workers is not None:
             check_workers(workers, "Simulated")
+        if cores is not None:
+            check_workers(cores, "Simulated")
         seconds = {
             "call_overhead": call_overhead,
             "switch_cost": switch_cost,
@@ -100,25 +110,24 @@ class Simulated(Engine):
         check_packet_rows("Simulated", packet_rows)
         check_scheme("Simulated", "reorder", reorder, reordering.SCHEMES)
         check_ring("Simulated", ring)
+        check_spool("Simulated", spool)
         check_scheme("Simulated", "partitioning", partitioning, PARTITIONING)
-        if partitioning == "shared":
-            raise PipelineError(
-                "Simulated(partitioning='shared'): workers would wait in real time; use Threads."
-            )
         self.workers = workers
         machine = None if topology is None else machines.get(topology)
-        known = Costs(costs)
+        known = costs if isinstance(costs, Costs) else Costs(costs)
         self.settings = Settings(
             topology=machine,
             memory=memory_model.get(memory, machine) if memory else None,
             workers=workers,
+            cores=cores,
             costs=known,
             call_overhead=call_overhead + known.call_overhead,
             seed=seed,
+            spool=spool,
             packet_rows=packet_rows,
             reorder=reorder,
             ring=ring,
-            partitioning=partitioning,
+            partitioning=IN_TURNS if partitioning == "shared" else partitioning,
             buckets=buckets,
             split=split,
             quantum=quantum,
@@ -132,6 +141,28 @@ class Simulated(Engine):
     def topology(self) -> Topology | None:
         """The machine."""
         return self.settings.topology
+
+    def described(self) -> dict[str, Any]:
+        given = vars(self.settings)
+        plain = (
+            "call_overhead",
+            "seed",
+            "packet_rows",
+            "reorder",
+            "ring",
+            "partitioning",
+            "buckets",
+            "split",
+        )
+        kept = {name: given[name] for name in (*plain, "quantum", "switch_cost", "send_cost")}
+        kept["reschedule_cost"], kept["costs"] = self.settings.reschedule_cost, self.costs.by_box
+        kept["decision_cost"] = 0.0 if callable(self.settings.decision_cost) else self.settings.decision_cost
+        kept["topology"] = None if self.topology is None else spell(self.topology)
+        # What follows from what is in a cache, or from the policy, cannot be told from a recording.
+        kept["plain"] = not (
+            self.memory or self.costs.calibration is not None or callable(self.settings.decision_cost)
+        )
+        return kept
 
     @property
     def memory(self) -> MemoryModel | None:

@@ -22,6 +22,7 @@ from headgate.engines.simulated.kernel import Kernel
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
 from headgate.engines.simulated.workers import Workers
+from headgate.engines.spool import Spool
 from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output, Request
 from headgate.runtime.boxes import LiveBox, LiveOutput
@@ -79,15 +80,17 @@ class SimulatedRun:
         self._asked = threading.Event()
         self._closed = False
         machine = settings.topology
-        cores = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1
-        threads = policy.workers(len(network.boxes), cores)
+        asked = workers or settings.workers or (machine.workers if machine else os.cpu_count()) or 1
+        threads = policy.workers(len(network.boxes), asked)
         policy, packet_rows = packets(policy, settings.packet_rows, network, machine)
         self._usual_rows = packet_rows
+        # A model of memory follows packets where they are.
+        spools = settings.spool and settings.memory is None
         self.core = core = Core(
             network,
             policy,
             workers=threads,
-            requested=cores,
+            requested=asked,
             packet_rows=packet_rows,
             drain=until == "drained",
             fuse=False,
@@ -98,10 +101,12 @@ class SimulatedRun:
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,
+            spool=Spool(settings.spool, in_memory=True) if spools else None,
             topology=machine,
             prepare=lambda operator: operator.in_simulation(),
         )
         kernel, overhead = self._kernel, core.driver.overhead
+        cores = min(asked, settings.cores or asked)
         self._cores = Cores(kernel, overhead, cores, threads, settings.quantum, settings.switch_cost)
         self._barrier = Barrier(kernel, overhead, settings.reschedule_cost, self._rescheduled)
         self._doors = Doors(
@@ -159,7 +164,8 @@ class SimulatedRun:
     def _new_term(self, workers: int) -> None:
         self._barrier.abandon()
         self._workers.grow(workers)
-        self._cores.resize(self.core.driver.requested, workers)
+        asked = self.core.driver.requested
+        self._cores.resize(min(asked, self._settings.cores or asked), workers)
         self._fit_boxes()
         self._workers.wake_all()
 
@@ -242,6 +248,7 @@ class SimulatedRun:
 
     def run(self, line: Line | None = None) -> Report:
         line = line or Line()
+        line.begin(self.core)
         self.core.expected = line.requests
         for change in line.planned:
             self._kernel.at(change.at, partial(self._planned, change, line.outputs(change)))
@@ -331,6 +338,7 @@ class SimulatedRun:
         if isinstance(found, Wait):
             self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
             return
+        found = [(place, core.live.spooled(core.live.source_targets[place], p)) for place, p in found]
         self._obey(core.handle(Admitted(found, core.admission.version), now))
         if self._memory is not None:
             self._memory.admitted(found)

@@ -18,9 +18,11 @@ class Settings:
     topology: Topology | None
     memory: MemoryModel | None
     workers: int | None
+    cores: int | None
     costs: Costs
     call_overhead: float
     seed: int
+    spool: int
     packet_rows: int | str | None
     reorder: str
     ring: int | None

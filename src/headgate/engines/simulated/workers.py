@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headgate.engines.simulated.barrier import Barrier
 from headgate.engines.simulated.cores import Cores
 from headgate.engines.simulated.doors import Doors
-from headgate.engines.simulated.kernel import Kernel, Process
+from headgate.engines.simulated.kernel import Kernel, Process, Resume
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
 from headgate.graph.packet import Packet
@@ -21,6 +21,8 @@ from headgate.runtime.instructions import Instruction, Park, RunCall
 from headgate.runtime.stimuli import CallEnded, CallProgressed, Free
 from headgate.scheduling.interface import ANYONE
 
+_NO_MORE = -1
+"""In place of rows: nothing is left that a worker could do in a box."""
 Obey = Callable[[list[Instruction]], None]
 
 
@@ -50,6 +52,8 @@ class Workers:
         """So many workers there have been."""
         self._woken: set[int] = set()
         """Workers that are about to go on."""
+        self._waiting: list[Resume] = []
+        """How workers go on that wait for a bucket which another one has."""
         self._gone: set[int] = set()
         """Workers that were too many and have gone."""
         self.grow(core.driver.workers)
@@ -78,7 +82,8 @@ class Workers:
             worker = sleeper
         if worker not in self._woken:
             self._woken.add(worker)
-            self._kernel.soon(partial(self._wake_up, worker))
+            delay = self._settings.costs.waking()
+            self._kernel.at(self._kernel.now() + delay, partial(self._wake_up, worker))
 
     def _wake_up(self, worker: int) -> None:
         self._woken.discard(worker)
@@ -97,10 +102,11 @@ class Workers:
             if worker >= core.driver.workers:
                 self._gone.add(worker)
                 return
+            follows = bool(core.driver.plans.get(worker))
             work, parked = self._own(core.handle(Free(worker), now()))
             if work is not None:
                 self._made_room()
-                yield from self._call(work)
+                yield from self._call(work, follows)
             elif parked:
                 yield partial(barrier.asleep.__setitem__, worker)
             else:
@@ -127,12 +133,12 @@ class Workers:
 
     # --- calls --------------------------------------------------------------------------------------
 
-    def _call(self, work: Work) -> Process:
+    def _call(self, work: Work, follows: bool) -> Process:
         """The operator works at once; its time passes; then its results leave."""
         if work.ticket == NO_TICKET:
             yield from self._consume(work)
         else:
-            yield from self._execute(work)
+            yield from self._execute(work, follows)
             self._core.calls.send(work)
             yield from self._doors.pass_on(work)
         now = self._kernel.now()
@@ -141,7 +147,7 @@ class Workers:
         self._obey(self._core.handle(CallEnded(work), now))
         self._made_room()
 
-    def _execute(self, work: Work) -> Process:
+    def _execute(self, work: Work, follows: bool) -> Process:
         core, settings, costs = self._core, self._settings, self._settings.costs
         causes, places = _causes(work)
         packets, keys = len(work.rounds), costs.keys(work)
@@ -152,30 +158,38 @@ class Workers:
             work.seconds = self._memory.call(work, work.seconds, self._kernel.now())
         plain = self._memory is None and costs.calibration is None
         cost = costs.per_tuple(work.live) if plain else work.seconds / max(work.tuples, 1)
-        work.overhead = settings.call_overhead
-        core.driver.overhead.worker += settings.call_overhead
-        yield partial(self._cores.run, work.worker, settings.call_overhead + work.seconds)
+        work.overhead = costs.overhead(work.live, settings.call_overhead, follows=follows)
+        core.driver.overhead.worker += work.overhead
+        yield partial(self._cores.run, work.worker, work.overhead + work.seconds)
         end = work.ended = self._kernel.now()
-        if cost:
+        if cost and costs.exact:
             work.leaves = lambda packet: _leave_times(packet, causes, places, end, cost)
 
     def _consume(self, work: Work) -> Process:
         """A call on a box whose state is by bucket: time passes after each bucket's rows."""
-        core, overhead, costs = self._core, self._settings.call_overhead, self._settings.costs
+        core, costs = self._core, self._settings.costs
+        overhead = costs.overhead(work.live, self._settings.call_overhead)
         core.calls.split(work)
         parts = core.calls.consume(work)
         count = results = 0
-        carrying = 0.0
+        carrying, went_on = 0.0, False
         while True:
             if self._memory is not None:
                 self._memory.worker = work.worker  # what leaves now is what its parts have become
-            rows = next(parts, None)
+            rows = next(parts, _NO_MORE)
             if self._memory is not None:
                 self._memory.worker = None
+            if rows is not None or went_on:
+                while self._waiting:
+                    self._kernel.soon(self._waiting.pop(0))
+            went_on = rows is not None
+            if rows is None:
+                yield self._waiting.append
+                continue
             work.ended = self._kernel.now()
             self._obey(core.handle(CallProgressed(work.live, work.worker), work.ended))
             yield from self._doors.pass_on(work)
-            if rows is None:
+            if rows == _NO_MORE:
                 break
             work.overhead += self._kernel.now() - work.ended + overhead
             core.driver.overhead.worker += overhead

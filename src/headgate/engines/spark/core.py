@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from heapq import heappop, heappush
 from typing import Any
 
-from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.state_store import covers
-from headgate.engines.spark.cursors import LiveNode, Step
+from headgate.engines.spark.cursors import Cursors, LiveNode, Step
 from headgate.engines.spark.messages import BoxCost, Member, TaskResult, longest_tasks
 from headgate.engines.spark.planner import Planner
+from headgate.engines.spark.sharing import ALONE, Shape
 from headgate.engines.spark.shedding import as_data, of_data
 from headgate.engines.spark.stimuli import (
     Announced,
@@ -30,17 +30,22 @@ from headgate.engines.spark.stimuli import (
     Suspected,
 )
 from headgate.graph.drops import RANDOM
+from headgate.graph.network import Network
+from headgate.graph.schema import row_bytes
 from headgate.runtime.instructions import Instruction, Park
+from headgate.runtime.network import box_entry
+from headgate.runtime.observers import Observers
 from headgate.runtime.policy_driver import PolicyDriver
 from headgate.runtime.report import BoxCall, QueryReport, Report, StateReport
 from headgate.runtime.shedding import report_shed
 from headgate.runtime.stimuli import Asked, Free, Rescheduled, Stimulus, TakeOver, TimerDue
+from headgate.scheduling.catalog import BoxEntry, Catalog
 from headgate.scheduling.events import Arrived, Changed, Finished, QueueState, Spawned, Started
 from headgate.scheduling.interface import Call, Policy, Shed
 from headgate.scheduling.trains import WHOLE_QUEUE
 
 
-class SparkCore(Planner):
+class SparkCore:
     """An application in motion."""
 
     def __init__(
@@ -64,13 +69,13 @@ class SparkCore(Planner):
         secret: bytes = b"",
         before: SparkCore | None = None,
     ) -> None:
-        Planner.__init__(
-            self,
-            nodes,
-            position,
-            start=start,
-            drain=drain,
-            workers=workers,
+        self.nodes, self.position, self._start = nodes, position, start
+        self.cursors = Cursors(nodes, position, drain, start)
+        self.live = self.cursors.live
+        self.catalog = Catalog([_entry(nodes, node, workers) for node in nodes.boxes], nodes.network.goals)
+        self.planner = Planner(
+            self.cursors,
+            self.catalog,
             cores=cores,
             root=root,
             durable=durable,
@@ -81,6 +86,7 @@ class SparkCore(Planner):
             secret=secret,
         )
         self._out: list[Instruction] = []
+        self.observers = Observers()
         self.driver = PolicyDriver(policy, self.catalog, self, self._out, timer, seed)
         self.driver.workers = self.driver.requested = workers
         for live in self.live[len(nodes.boxes) :]:
@@ -120,6 +126,11 @@ class SparkCore(Planner):
         if before is not None:
             self._go_on(before)
 
+    @property
+    def network(self) -> Network:
+        network: Network = self.nodes.network
+        return network
+
     def start(self) -> list[Instruction]:
         """Let the policy begin."""
         self.driver.start(self.driver.workers, self.driver.requested)
@@ -128,7 +139,10 @@ class SparkCore(Planner):
     def handle(self, stimulus: Stimulus, now: float) -> list[Instruction]:
         """Take in what happened; what there is to do about it, in order."""
         self._handlers[type(stimulus)](stimulus, now)
-        return self._taken()
+        taken = self._taken()
+        if self.observers:
+            self.observers.tell(stimulus, taken, now, self.driver.problems)
+        return taken
 
     def _taken(self) -> list[Instruction]:
         taken = self._out[:]
@@ -143,9 +157,9 @@ class SparkCore(Planner):
         self.driver.idle(worker, now, stimulus.overhead)
         plan = plans.pop(worker, None)
         if plan is not None:
-            step = self._reserve(worker, self._taken_by(plan), now)
+            step = self._reserve(worker, self.planner.taken_by(plan), now)
         else:  # outlets may have something to hand over while no box has anything to do
-            step = self._reserve(worker, {}, now) if self.outlets_wait else None
+            step = self._reserve(worker, {}, now) if self.cursors.outlets_wait else None
         self._out.append(Park(worker, plan is not None) if step is None else RunStep(worker, step))
 
     def _go_on(self, before: SparkCore) -> None:
@@ -155,7 +169,7 @@ class SparkCore(Planner):
         driver, self.steps_done = before.driver, before.steps_done
         self.driver.overhead, self.driver.trace = driver.overhead, driver.trace
         self.step_seconds, self.driver.problems = before.step_seconds, driver.problems
-        self.state, self.sharing = before.state, before.sharing
+        self.state, self.planner.sharing = before.state, before.planner.sharing
         places = {node.key: node.place for node in self.nodes.all}
         for was in before.live:
             place = places.get(was.node.key)
@@ -169,21 +183,21 @@ class SparkCore(Planner):
             live.held = was.held
             if place < len(self.nodes.boxes):
                 self.catalog.boxes[place].learn_from(before.catalog.boxes[was.node.place])
-        for (reason, place), tuples in before.shedding.dropped.items():
+        for (reason, place), tuples in before.cursors.shedding.dropped.items():
             now = places.get(before.nodes.all[place].key)
             if now is not None:
-                self.shedding.dropped[reason, now] = tuples
+                self.cursors.shedding.dropped[reason, now] = tuples
         self._left |= before._left
 
     def measure_for(self, needs: frozenset[str]) -> None:
-        self.latency = "latency" in needs or "head" in needs
+        self.cursors.latency = "latency" in needs or "head" in needs
         self._tells_arrivals = "arrivals" in needs
 
     # --- another policy, more or fewer workers ------------------------------------------------------
 
     def measure_all(self) -> list[QueueState]:
-        self.latency = True
-        return [self.measure(node) for node in self.nodes.boxes]
+        self.cursors.latency = True
+        return [self.cursors.measure(node) for node in self.nodes.boxes]
 
     def make_lanes(self, workers: int) -> None:
         for node, entry in zip(self.nodes.boxes, self.catalog.boxes, strict=True):
@@ -207,9 +221,9 @@ class SparkCore(Planner):
         """Tell of queues that have changed: tuples were admitted, or a worker's step has left some."""
         if self._tells_arrivals:
             self._tell_arrivals(now)
-        for place in self._stale_boxes():
+        for place in self.cursors.stale_boxes():
             entry = self.catalog.boxes[place]
-            before, queue = entry.queue, self.measure(self.nodes.all[place])
+            before, queue = entry.queue, self.cursors.measure(self.nodes.all[place])
             if queue.tuples == before.tuples and queue.full == before.full:
                 continue
             if queue.tuples and not before.tuples:
@@ -232,17 +246,17 @@ class SparkCore(Planner):
                 self.driver.tell(Arrived(now, place, came, now))
 
     def shed(self, decision: Shed) -> None:
-        self.shedding.set(decision)
-        self._stale.add(decision.box)
+        self.cursors.shedding.set(decision)
+        self.cursors.stale.add(decision.box)
 
     # --- steps --------------------------------------------------------------------------------------
 
     def _suspected(self, stimulus: Suspected, now: float) -> None:
         only = stimulus.queries
-        places = {live.node.place for query in only for live in self._of_query[query]}
+        places = {live.node.place for query in only for live in self.cursors.of_query[query]}
         boxes = [place for place in sorted(places) if place < len(self.nodes.boxes)]
         plan = tuple(Call(box, WHOLE_QUEUE) for box in boxes)
-        step = self._reserve(stimulus.worker, self._taken_by(plan), now, only=only)
+        step = self._reserve(stimulus.worker, self.planner.taken_by(plan), now, only=only)
         if step is not None:
             self._out.append(RunStep(stimulus.worker, step))
 
@@ -283,33 +297,37 @@ class SparkCore(Planner):
     ) -> Step | None:
         boxes = len(self.nodes.boxes)
         if outlets:
-            fed = {place for box in members for place in self._followers[box] if place >= boxes}
-            for place in sorted(fed.union(self._outlets_behind())):
+            fed = {place for box in members for place in self.cursors.followers[box] if place >= boxes}
+            for place in sorted(fed.union(self.cursors.outlets_behind())):
                 outlet = self.nodes.all[place]
                 if only is not None and outlet.name not in only:
                     continue
-                member = self._member(outlet, members, None)
+                member = self.planner.member(outlet, members, None)
                 if member is not None:
                     members[place] = member
         if not members:
             return None
         tuples = {
-            place: self.shedding.left(place, self._count(self.nodes.all[place], member.low, member.high))
+            place: self.cursors.shedding.left(
+                place, self.cursors.count(self.nodes.all[place], member.low, member.high)
+            )
             for place, member in members.items()
         }
-        order, shape = self._order(members, number)
-        step = Step(order, worker, now, members, tuples, shape, self._work)
-        self._work = 0.0
+        order, shape = self.planner.order(members, number)
+        step = Step(order, worker, now, members, tuples, shape, self.planner.work)
+        self.planner.work = 0.0
         for place, member in members.items():
             live = self.live[place]
             live.taken = member.high
             live.steps.append(step)
         self.under_way[step.number] = step
-        self._stale.update([place for place in members if place >= boxes])  # of boxes the policy is told now
+        self.cursors.stale.update(
+            [place for place in members if place >= boxes]
+        )  # of boxes the policy is told now
         for place in sorted(members):
             if place < len(self.nodes.boxes):
                 self.driver.tell(
-                    Started(now, worker, place, tuples[place], self.measure(self.nodes.all[place]))
+                    Started(now, worker, place, tuples[place], self.cursors.measure(self.nodes.all[place]))
                 )
         return step
 
@@ -358,10 +376,10 @@ class SparkCore(Planner):
     def _finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """A step has been committed and the position knows it: tell the policy."""
         self._release(step)
-        self._moved(step.members)
+        self.cursors.moved(step.members)
         self.steps_done += 1
         self._learn(step, results, now)
-        self.shedding.learn(results)
+        self.cursors.shedding.learn(results)
         costs: dict[int, BoxCost] = {}
         for result in results:
             self._note_states(result)
@@ -370,7 +388,7 @@ class SparkCore(Planner):
                 total.tuples_in += cost.tuples_in
                 total.tuples_out += cost.tuples_out
                 total.seconds += cost.seconds
-        start = step.start
+        start, scale = step.start, self._scale(step.shape, costs)
         for place in sorted(step.members):
             if place >= len(self.nodes.boxes):
                 continue
@@ -380,16 +398,24 @@ class SparkCore(Planner):
             self.driver.trace.add(BoxCall(step.worker, name, cost.tuples_in, start, end))
             start = end
             self.driver.tell(
-                Finished(now, step.worker, place, cost.tuples_in, cost.tuples_out, cost.seconds, 0.0)
+                Finished(now, step.worker, place, cost.tuples_in, cost.tuples_out, cost.seconds * scale, 0.0)
             )
-        self.settle()
+        self.cursors.settle()
         self.refresh(now, step.worker)
+
+    def _scale(self, shape: Shape, costs: Mapping[int, BoxCost]) -> float:
+        """What makes the seconds of tasks beside each other those of one task, as far as that is known."""
+        known = [(self.catalog.boxes[p], c) for p, c in costs.items() if p < len(self.nodes.boxes)]
+        seconds = sum(cost.seconds for _, cost in known)
+        if shape == ALONE or not self.planner.sharing.has_measure or seconds <= 0.0:
+            return 1.0
+        return sum(cost.tuples_in * entry.cost + entry.fixed for entry, cost in known) / seconds
 
     def _learn(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
         """What a step of this shape took."""
         boxes = sum(cost.seconds for result in results for cost in result.costs.values())
         tasks = sum(seconds.get("all", boxes) for seconds in longest_tasks(results))
-        self.sharing.learn(step.shape, step.work, tasks, now - step.start)
+        self.planner.sharing.learn(step.shape, step.work, tasks, now - step.start)
 
     def _note_states(self, result: TaskResult) -> None:
         """Remember which worker has which state, and what states cost."""
@@ -413,11 +439,11 @@ class SparkCore(Planner):
             live = self.live[place]
             good = [s.members[place].high for s in live.steps if not s.void]
             live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
-        self.touch(step.members)
+        self.cursors.touch(step.members)
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
                 self.driver.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
-        self.settle()
+        self.cursors.settle()
         self.refresh(now)
 
     def _release(self, step: Step) -> None:
@@ -425,41 +451,17 @@ class SparkCore(Planner):
             self.live[place].steps.remove(step)
         self.under_way.pop(step.number, None)
 
-    def settle(self) -> None:
-        """Let the punctuation pass nodes that have nothing to close."""
-        if not (self.position.offsets.ended and self.drain):
-            return
-        self._notice()
-        todo = sorted(self._unsettled)  # those that feed a node come before it
-        self._unsettled.clear()
-        while todo:
-            place = heappop(todo)
-            while todo and todo[0] == place:
-                heappop(todo)
-            live = self.live[place]
-            own = self.position.nodes[live.node.key]
-            if live.stopped or live.steps or own.cursor != live.taken or own.cursor > self._end:
-                continue
-            if self._has_finish[place] or self._frontier(live.node, {}) <= self._end:
-                continue
-            if self._count(live.node, live.taken, self._end + 1) == 0:
-                own.cursor = live.taken = self._end + 1
-                self._moved([place])
-                self._unsettled.clear()
-                for follower in self._followers[place]:
-                    heappush(todo, follower)
-
     @property
     def done(self) -> bool:
         """Nothing is left to do.  If it has no queries and is not to be drained, it is there for requests."""
         if self.expected or self.requests:
             return False
-        if not self._alive:
-            return bool(self.live) or self.drain
-        if not (self.position.offsets.ended and self.drain) or self.under_way:
+        if not self.cursors.alive:
+            return bool(self.live) or self.cursors.drain
+        if not (self.position.offsets.ended and self.cursors.drain) or self.under_way:
             return False
-        self._notice()
-        return not self._open
+        self.cursors.notice()
+        return not self.cursors.open
 
     # --- queries that fail --------------------------------------------------------------------------
 
@@ -469,14 +471,14 @@ class SparkCore(Planner):
         assert report is not None
         report.error = error
         self._mark(query)
-        for live in self._of_query[query]:
+        for live in self.cursors.of_query[query]:
             if live.stopped and live.node.place < len(self.nodes.boxes):
                 self.driver.tell(Changed(now, live.node.place, QueueState(0)))
-        self.settle()  # whoever waited for its boxes waits no longer
+        self.cursors.settle()  # whoever waited for its boxes waits no longer
 
     def _mark(self, query: str) -> None:
         self.position.failed.setdefault(query, "")
-        self._mark_stopped(query)
+        self.cursors.mark_stopped(query)
 
     def _restart_query(self, query: str, now: float) -> None:
         """Let a stopped query go on from its last commit."""
@@ -485,14 +487,14 @@ class SparkCore(Planner):
         assert live.report is not None
         live.report.error = None
         live.restarts += 1
-        self._mark_stopped(query)
-        for each in self._of_query[query]:
+        self.cursors.mark_stopped(query)
+        for each in self.cursors.of_query[query]:
             if not each.steps:
                 each.taken = self.position.nodes[each.node.key].cursor
         self.refresh(now)
 
     def outlet(self, query: str) -> LiveNode:
-        return self._outlet_of[query]
+        return self.cursors.outlet_of[query]
 
     # --- report -------------------------------------------------------------------------------------
 
@@ -516,7 +518,7 @@ class SparkCore(Planner):
                 report.attainable = output.qos.utility(least.get(output.name, 0.0))
         dropped = {
             (reason, self.nodes.all[place].name): tuples
-            for (reason, place), tuples in self.shedding.dropped.items()
+            for (reason, place), tuples in self.cursors.shedding.dropped.items()
         }
         queries = {o.name for o in network.outputs}
         report_shed(
@@ -524,8 +526,8 @@ class SparkCore(Planner):
             self.catalog.boxes,
             {live.node.name: live.report for live in self.live if live.report and live.node.name in queries},
             dropped,
-            {node.name: self.held(node) for node in self.nodes.boxes},
-            {outlet.name: self.held(outlet) for outlet in self.nodes.outlets},
+            {node.name: self.planner.held(node) for node in self.nodes.boxes},
+            {outlet.name: self.planner.held(outlet) for outlet in self.nodes.outlets},
         )
         return Report(
             engine="spark",
@@ -544,6 +546,15 @@ class SparkCore(Planner):
             chosen=self.chosen,
             problems=[*self.driver.problems, *self.driver.policy.problems],
         )
+
+
+def _entry(nodes: Nodes, node: Node, workers: int) -> BoxEntry:
+    """What a policy knows of a box.  Tasks do not weigh tuples, so their schema tells how large they are."""
+    entry = box_entry(nodes.network, node.place, workers if nodes.overlaps[node.place] else 1)
+    entry.tuple_bytes = row_bytes(nodes.network.boxes[node.place].operator.inputs[0])
+    stated = nodes.importance[node.place]
+    entry.importance = None if stated is None else bool(stated)
+    return entry
 
 
 def _data(part: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
@@ -69,7 +70,7 @@ class Step:
         return self.order.step
 
 
-class Waiting:
+class Cursors:
     """The nodes with their cursors, and what is there for them to take."""
 
     def __init__(self, nodes: Nodes, position: Position, drain: bool, start: float) -> None:
@@ -89,7 +90,7 @@ class Waiting:
             ]
             for node in nodes.all
         ]
-        self._has_finish = [
+        self.has_finish = [
             node.operator is not None and type(node.operator).finish is not Operator.finish
             for node in nodes.all
         ]
@@ -97,7 +98,7 @@ class Waiting:
             node.feeds[0].place if len(node.feeds) == 1 and node.feeds[0].source else None
             for node in nodes.all
         ]
-        self._followers = [tuple({t.place for t, _ in nodes.following(node)}) for node in nodes.all]
+        self.followers = [tuple({t.place for t, _ in nodes.following(node)}) for node in nodes.all]
         self._fed_by: list[list[int]] = [[] for _ in position.offsets.sources]
         """The nodes that each source feeds."""
         for node in nodes.all:
@@ -109,19 +110,19 @@ class Waiting:
             if node.output is nodes.network.dead_letter or any(feed.source for feed in node.feeds)
         ]
         """Outlets that come further whatever source brings something."""
-        self._of_query: dict[str, list[LiveNode]] = {}
+        self.of_query: dict[str, list[LiveNode]] = {}
         for live in self.live:
             for query in live.node.queries:
-                self._of_query.setdefault(query, []).append(live)
-        self._outlet_of = {live.node.name: live for live in self.live[len(nodes.boxes) :]}
-        self._stale: set[int] = set()
+                self.of_query.setdefault(query, []).append(live)
+        self.outlet_of = {live.node.name: live for live in self.live[len(nodes.boxes) :]}
+        self.stale: set[int] = set()
         """Nodes before which something may have changed since it was last measured."""
-        self._unsettled: set[int] = set()
+        self.unsettled: set[int] = set()
         """Nodes that the final punctuation may be able to pass."""
         self._behind: set[int] = set()
         """Outlets that have not taken all that has come to them, as far as they are not stale."""
-        self._alive = len(self.live)
-        self._open = set(range(len(self.live)))
+        self.alive = len(self.live)
+        self.open = set(range(len(self.live)))
         """Nodes that are not stopped and have not passed the final punctuation."""
         self._seen_rows = [-1] * len(position.offsets.sources)
         self._seen_serial = -1
@@ -133,29 +134,29 @@ class Waiting:
     def touch(self, places: Iterable[int]) -> None:
         """Cursors of these nodes, or what they have taken, have changed."""
         for place in places:
-            self._stale.add(place)
-            self._stale.update(self._followers[place])
-            self._unsettled.add(place)
-            self._unsettled.update(self._followers[place])
+            self.stale.add(place)
+            self.stale.update(self.followers[place])
+            self.unsettled.add(place)
+            self.unsettled.update(self.followers[place])
 
     def touch_all(self) -> None:
         everything = range(len(self.live))
-        self._stale.update(everything)
-        self._unsettled.update(everything)
+        self.stale.update(everything)
+        self.unsettled.update(everything)
         alive = [live for live in self.live if not live.stopped]
-        self._alive = len(alive)
-        self._open = {live.node.place for live in alive if not self._passed(live)}
+        self.alive = len(alive)
+        self.open = {live.node.place for live in alive if not self.passed(live)}
 
-    def _passed(self, live: LiveNode) -> bool:
-        return self.position.nodes[live.node.key].cursor > self._end
+    def passed(self, live: LiveNode) -> bool:
+        return self.position.nodes[live.node.key].cursor > self.end
 
-    def _moved(self, places: Iterable[int]) -> None:
+    def moved(self, places: Iterable[int]) -> None:
         """These nodes have committed something."""
         places = list(places)
         self.touch(places)
-        self._open.difference_update([place for place in places if self._passed(self.live[place])])
+        self.open.difference_update([place for place in places if self.passed(self.live[place])])
 
-    def _notice(self) -> None:
+    def notice(self) -> None:
         """Touch what sources have brought since the last look."""
         offsets = self.position.offsets
         end = offsets.ended and self.drain
@@ -165,61 +166,61 @@ class Waiting:
         if offsets.next_serial == self._seen_serial:
             return
         self._seen_serial = offsets.next_serial
-        self._stale.update(self._at_horizon)
+        self.stale.update(self._at_horizon)
         for place, own in enumerate(offsets.sources):
             if own.rows != self._seen_rows[place]:
                 self._seen_rows[place] = own.rows
-                self._stale.update(self._fed_by[place])
+                self.stale.update(self._fed_by[place])
 
-    def _stale_boxes(self) -> list[int]:
+    def stale_boxes(self) -> list[int]:
         """The boxes to measure again, in order; they are no longer stale."""
-        self._notice()
+        self.notice()
         count = len(self.nodes.boxes)
-        found = sorted([place for place in self._stale if place < count])
-        self._stale.difference_update(found)
+        found = sorted([place for place in self.stale if place < count])
+        self.stale.difference_update(found)
         return found
 
-    def _outlets_behind(self) -> list[int]:
+    def outlets_behind(self) -> list[int]:
         """Outlets that have not taken all that has come to them, in order."""
-        self._notice()
+        self.notice()
         count = len(self.nodes.boxes)
-        for place in [place for place in self._stale if place >= count]:
-            self._stale.discard(place)
+        for place in [place for place in self.stale if place >= count]:
+            self.stale.discard(place)
             live = self.live[place]
-            if not live.stopped and live.taken < self._frontier(live.node, {}):
+            if not live.stopped and live.taken < self.frontier(live.node, {}):
                 self._behind.add(place)
             else:
                 self._behind.discard(place)
         return sorted(self._behind)
 
-    def _mark_stopped(self, query: str) -> None:
+    def mark_stopped(self, query: str) -> None:
         """A query was stopped or goes on: so do the nodes that no other one needs."""
         failed = self.position.failed
-        for live in self._of_query.get(query, ()):
+        for live in self.of_query.get(query, ()):
             stopped = all(q in failed for q in live.node.queries)
             if stopped != live.stopped:
                 live.stopped = stopped
-                self._alive += -1 if stopped else 1
-            if stopped or self._passed(live):
-                self._open.discard(live.node.place)
+                self.alive += -1 if stopped else 1
+            if stopped or self.passed(live):
+                self.open.discard(live.node.place)
             else:
-                self._open.add(live.node.place)
-        self.touch([live.node.place for live in self._of_query.get(query, ())])
+                self.open.add(live.node.place)
+        self.touch([live.node.place for live in self.of_query.get(query, ())])
 
     @property
-    def _end(self) -> int:
+    def end(self) -> int:
         """The serial of the final punctuation, should it come now."""
         return self.position.offsets.next_serial
 
     @property
-    def _horizon(self) -> int:
+    def horizon(self) -> int:
         """Sources have brought everything below this; past the punctuation once they have ended."""
         offsets = self.position.offsets
         return offsets.next_serial + 1 if offsets.ended and self.drain else offsets.next_serial
 
-    def _frontier(self, node: Node, members: dict[int, Member]) -> int:
+    def frontier(self, node: Node, members: dict[int, Member]) -> int:
         """The serial below which everything for a node is there, with what this step brings."""
-        bound = self._horizon
+        bound = self.horizon
         live = self.live[node.place]
         for place, feeder, own in self._feeders[node.place]:
             if feeder.stopped:
@@ -232,7 +233,7 @@ class Waiting:
                 bound = cursor
         return bound
 
-    def _count(self, node: Node, low: int, high: int) -> int:
+    def count(self, node: Node, low: int, high: int) -> int:
         """Rows between two serials that are known to wait: in sources, and in committed files."""
         only = self._only_source[node.place]
         if only is not None:
@@ -248,9 +249,9 @@ class Waiting:
                 rows += sum(file.below(high) - file.below(low) for file in own.queues[arrow])
         return rows
 
-    def _cut(self, node: Node, low: int, high: int, rows: int) -> int:
+    def cut(self, node: Node, low: int, high: int, rows: int) -> int:
         """The highest serial up to which a node finds at most ``rows``, but one tuple at least."""
-        if self._count(node, low, high) <= rows:
+        if self.count(node, low, high) <= rows:
             return high
         only = self._only_source[node.place]
         if only is not None and rows:
@@ -259,21 +260,21 @@ class Waiting:
         below, above = low, high  # rows up to ``below`` fit, up to ``above`` do not
         while above - below > 1:
             middle = (below + above) // 2
-            if self._count(node, low, middle) <= rows:
+            if self.count(node, low, middle) <= rows:
                 below = middle
             else:
                 above = middle
-        return below if self._count(node, low, below) else above
+        return below if self.count(node, low, below) else above
 
     def measure(self, node: Node) -> QueueState:
         live = self.live[node.place]
         if live.stopped:
             return QueueState(0)
-        frontier = self._frontier(node, {})
+        frontier = self.frontier(node, {})
         if frontier <= live.taken:
             return QueueState(0, self._full(node))
-        rows = self.shedding.left(node.place, self._count(node, live.taken, frontier))
-        if frontier == self._end + 1 and (rows or self._has_finish[node.place]):
+        rows = self.shedding.left(node.place, self.count(node, live.taken, frontier))
+        if frontier == self.end + 1 and (rows or self.has_finish[node.place]):
             rows = max(rows, 1)
         oldest = mean = 0.0
         if self.latency and rows:
@@ -309,14 +310,38 @@ class Waiting:
     @property
     def outlets_wait(self) -> bool:
         """Whether an outlet has something to hand over that no box call will bring along."""
-        for place in self._outlets_behind():
+        for place in self.outlets_behind():
             live = self.live[place]
             if live.steps:
                 continue
-            if self._count(live.node, live.taken, self._frontier(live.node, {})) > 0:
+            if self.count(live.node, live.taken, self.frontier(live.node, {})) > 0:
                 return True
         return False
 
     def queued(self) -> list[int]:
         """By node, the tuples that wait before it."""
-        return [0 if own.stopped else self._count(own.node, own.taken, self._end) for own in self.live]
+        return [0 if own.stopped else self.count(own.node, own.taken, self.end) for own in self.live]
+
+    def settle(self) -> None:
+        """Let the punctuation pass nodes that have nothing to close."""
+        if not (self.position.offsets.ended and self.drain):
+            return
+        self.notice()
+        todo = sorted(self.unsettled)  # those that feed a node come before it
+        self.unsettled.clear()
+        while todo:
+            place = heappop(todo)
+            while todo and todo[0] == place:
+                heappop(todo)
+            live = self.live[place]
+            own = self.position.nodes[live.node.key]
+            if live.stopped or live.steps or own.cursor != live.taken or own.cursor > self.end:
+                continue
+            if self.has_finish[place] or self.frontier(live.node, {}) <= self.end:
+                continue
+            if self.count(live.node, live.taken, self.end + 1) == 0:
+                own.cursor = live.taken = self.end + 1
+                self.moved([place])
+                self.unsettled.clear()
+                for follower in self.followers[place]:
+                    heappush(todo, follower)

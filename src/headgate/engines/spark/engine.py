@@ -254,7 +254,7 @@ class _Run(RealtimeRun):
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
-        carry_over(self.nodes, self.position, start, place.root)
+        gone = carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
             publish(files, durable=place.durable)
             self.log.published(number)
@@ -340,6 +340,8 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
+        if before is None:
+            self.core.driver.problems += gone
         self._chosen = partial(_chosen, engine, workers, self.buckets, bool(ground.exchange))
         self.core.chosen = self._chosen(cores)
         self.core.requests = self.requests
@@ -364,6 +366,8 @@ class _Run(RealtimeRun):
         if not self._beside:
             gc.freeze()  # what is there stays: the collector need not look through it between steps
         try:
+            if line is not None:
+                line.begin(self.core)
             with self.lock:
                 self.obey(self.core.start())
             self._open()
@@ -406,7 +410,7 @@ class _Run(RealtimeRun):
         if cores is not None and cores != self._cores:
             self._cores = cores
             with self.lock:
-                self.core.resize(cores)
+                self.core.planner.resize(cores)
                 self.core.chosen = self._chosen(cores)
 
     # --- queries that come and go -------------------------------------------------------------------
@@ -474,7 +478,7 @@ class _Run(RealtimeRun):
                 again = " That was when this checkpoint began; start with a new one." if self.resumed else ""
                 self.fail_source(place, SourceError(why + again))
         with self.lock:
-            self.core.settle()
+            self.core.cursors.settle()
 
     def _open_sinks(self) -> None:
         """Open all sinks; what they claim is in the log before anything is written to them.
@@ -576,7 +580,7 @@ class _Run(RealtimeRun):
             live = self.core.live[node.place]
             assert live.report is not None
             rows = self.position.nodes[node.key].rows_out + live.report.tuples_out
-            stopped = self.crash is not None or not self.core.drain or self.successor is not None
+            stopped = self.crash is not None or not self.core.cursors.drain or self.successor is not None
             failed = live.report.error is not None or stopped
             try:
                 self.outlets[node.place].close(failed, rows)
@@ -718,12 +722,12 @@ class _Run(RealtimeRun):
                     idle_after = source.source.idle_after
                     if extents:
                         last[place] = now
-                        self.core.idle_sources.discard(place)
+                        self.core.planner.idle_sources.discard(place)
                     elif idle_after is not None and now - last[place] >= idle_after:
-                        self.core.idle_sources.add(place)
+                        self.core.planner.idle_sources.add(place)
                 if all(source.ended for source in self.sources):
                     offsets.ended = True
-                    self.core.settle()
+                    self.core.cursors.settle()
                 if any(found) or offsets.ended:
                     self.workers.admitted()
                     self.check_over()

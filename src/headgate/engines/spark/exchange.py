@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from headgate.checkpoint.private import opener
 from headgate.graph.columns import shared_nulls
-from headgate.graph.gathered import Gathered
 from headgate.graph.packet import Packet
 
 ROWS = pa.schema([("task", pa.int32()), ("level", pa.int32()), ("payload", pa.binary())])
@@ -145,7 +144,7 @@ class _Packed:
 
 
 def _packed(packet: Any) -> Any:
-    if isinstance(packet, Gathered):
+    if not isinstance(packet, Packet):
         return packet
     batch = packet.batch
     held = [place for place, column in enumerate(batch.columns) if column.null_count < len(column)]

@@ -15,8 +15,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.engines.spark.java import require_java
 from headgate.engines.spark.question import HistoryError, checked, unknown_history
-from headgate.engines.spark.session import existing, require_java
+from headgate.engines.spark.session import existing
 
 COMMITTED = "part-*.parquet"
 __all__ = ["HistoryError", "ask", "quoted"]

@@ -84,7 +84,7 @@ class Kafka(OffsetSource):
         try:
             answers = self._watch.take()
         except Exception:
-            self._watch = None  # whoever restarts the query may ask again
+            self._watch = None  # a restarted query asks again
             raise
         return self._admit(answers[-1], now) if answers else []
 
@@ -185,7 +185,7 @@ def require_kafka(session: Any, who: str, kind: type[HeadgateError] = SourceErro
     """An error if the session's Spark has no connector for Kafka."""
     reader = session.read.format("kafka").option("kafka.bootstrap.servers", "localhost:1")
     try:
-        reader.option("subscribe", "none").load().schema  # noqa: B018, looks the connector up and asks nobody
+        reader.option("subscribe", "none").load().schema  # noqa: B018, looks the connector up and sends no request
     except Exception as error:
         raise kind(
             f"{who}: the Spark session has no connector for Kafka ({first_line(error)}). Start it with the "

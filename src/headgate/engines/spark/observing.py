@@ -28,10 +28,10 @@ def observe(
     """Lock held.  ``came``, ``joined``: as a report needs them; ``waits``: by query, the silent source."""
     network, position = core.nodes.network, core.position
     rows = {s.name: n for s, n in zip(network.sources, came, strict=True)}
-    queued = core.queued()
+    queued = core.cursors.queued()
     late = [position.nodes[node.key].late for node in core.nodes.all]
     shed: dict[int, int] = {}
-    for (_, place), tuples in core.shedding.dropped.items():
+    for (_, place), tuples in core.cursors.shedding.dropped.items():
         shed[place] = shed.get(place, 0) + tuples
     queries = {}
     for node in core.nodes.outlets:

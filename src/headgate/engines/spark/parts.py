@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from headgate.checkpoint.disk import make_folder, sync_folder
 from headgate.checkpoint.private import opener
+from headgate.connectors.parquet import with_dictionary
 
 STAGED = ".staged-"
 """How the hidden name begins that a part has until its step is committed."""
@@ -44,7 +45,7 @@ def write_parquet(path: str, table: pa.Table, durable: bool, *, private: bool = 
     make_folder(folder, durable=durable, private=private)
     if private:
         os.close(opener(path, os.O_WRONLY | os.O_CREAT))  # a file that is there keeps its mode
-    pq.write_table(table, path)
+    pq.write_table(table, path, use_dictionary=with_dictionary(table.schema))
     if durable:
         handle = os.open(path, os.O_RDONLY)
         try:

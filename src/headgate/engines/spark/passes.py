@@ -74,7 +74,7 @@ class Pass:
             ran = time.perf_counter()
             self._write_queues()
             self.write_states()
-            self.result.seconds["write"] = time.perf_counter() - ran
+            self._wrote(ran)
         for place in self.repeated:
             self.result.costs.pop(place, None)
             self.result.shed.pop(place, None)
@@ -83,6 +83,11 @@ class Pass:
         self.result.seconds["scan"] = done - begin
         self.result.seconds["all"] = time.perf_counter() - begin
         return self.result
+
+    def _wrote(self, begin: float) -> None:
+        """Count the time since ``begin`` as writing."""
+        seconds = self.result.seconds
+        seconds["write"] = seconds.get("write", 0.0) + time.perf_counter() - begin
 
     def work(self) -> None:
         """Run the nodes."""
@@ -284,7 +289,9 @@ class Pass:
         part = OutputPart(rows, arrivals=arrivals, first=packets[0].order.first_serial)
         if delivery.kind == "parquet":
             part.file = staged_name(delivery.folder, delivery.tag, self.unique)
+            begin = time.perf_counter()
             write_parquet(part.file, _table(packets), self.order.durable)
+            self._wrote(begin)
         elif delivery.kind == "staged":
             # Should the sink refuse it, it is the queue before it already.
             name = f"queues/{self.unique}-{node.place}-staged.arrow"

@@ -8,20 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.checkpoint.graph import Node, Nodes
+from headgate.checkpoint.graph import Node
 from headgate.checkpoint.offsets import REFUSED
-from headgate.checkpoint.position import Position, QueueFile, StatePart
+from headgate.checkpoint.position import QueueFile, StatePart
 from headgate.checkpoint.state_store import covers
 from headgate.engines.spark import cuts
-from headgate.engines.spark.cursors import Waiting
+from headgate.engines.spark.cursors import Cursors
 from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
 from headgate.engines.spark.passes import between
 from headgate.engines.spark.placement import ranges, share_queries, stages
 from headgate.engines.spark.queue_files import read_queue
 from headgate.engines.spark.sharing import ALONE, LONGEST, ONE, SHARES, SLICED, STAGED, Shape, Sharing
 from headgate.graph.network import DEAD_LETTER
-from headgate.graph.schema import row_bytes
-from headgate.scheduling.catalog import BoxEntry, Catalog
+from headgate.runtime.idle_inputs import idle_inputs
+from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Call, Plan
 
 BUDGET = 0.25
@@ -40,17 +40,14 @@ LONGEST_CHAIN = 512
 """Parts of a shard's state, each of which a restart has to open."""
 
 
-class Planner(Waiting):
-    """Makes work orders."""
+class Planner:
+    """Makes work orders of what waits before the nodes."""
 
     def __init__(
         self,
-        nodes: Nodes,
-        position: Position,
+        cursors: Cursors,
+        catalog: Catalog,
         *,
-        start: float,
-        drain: bool,
-        workers: int,
         cores: int,
         root: str,
         durable: bool,
@@ -60,12 +57,9 @@ class Planner(Waiting):
         exchange: str = "",
         secret: bytes = b"",
     ) -> None:
-        super().__init__(nodes, position, drain, start)
-        self.workers, self.cores = workers, cores
-        self.catalog = Catalog([self._entry(node) for node in nodes.boxes], nodes.network.goals)
-        for entry, stated in zip(self.catalog.boxes, nodes.importance, strict=True):
-            entry.importance = None if stated is None else bool(stated)
-        bulk = all(goal is None for goal in nodes.network.goals.values())
+        self.cursors, self.catalog, self.cores = cursors, catalog, cores
+        self.nodes, self.position, self.live = cursors.nodes, cursors.position, cursors.live
+        bulk = all(goal is None for goal in self.nodes.network.goals.values())
         self.catalog.plan_limit = LONGEST if bulk else BUDGET
         self.sharing = Sharing(cores, BULK if bulk else BUDGET, bulk)
         self.exchange, self.secret = exchange, secret
@@ -74,7 +68,7 @@ class Planner(Waiting):
         self._framed, self._buckets = framed, buckets
         self._shares: Shape | None = None
         """How the last step was shared out, if by whole queries: the next one will be, too."""
-        self._work = 0.0
+        self.work = 0.0
         """Predicted seconds of box work of the plan at hand."""
 
     def resize(self, cores: int) -> None:
@@ -82,24 +76,7 @@ class Planner(Waiting):
         self.cores = cores
         self.sharing.resize(cores)
 
-    def _entry(self, node: Node) -> BoxEntry:
-        network = self.nodes.network
-        return BoxEntry(
-            node.name,
-            self.workers if self.nodes.overlaps[node.place] else 1,
-            tuple(network.upstream[node.place]),
-            tuple(network.downstream[node.place]),
-            node.queries,
-            node.operator.cost if node.operator is not None else None,
-            tuple([feed.place for feed in node.feeds if feed.source]),
-            request=network.requests[node.place],
-            stated_selectivity=node.operator.selectivity if node.operator is not None else None,
-            tuple_bytes=row_bytes(node.operator.inputs[0]) if node.operator is not None else 1.0,
-            outlets=network.outlets[node.place],
-            query_class=network.classes[node.place],
-        )
-
-    def _taken_by(self, plan: Plan) -> dict[int, Member]:
+    def taken_by(self, plan: Plan) -> dict[int, Member]:
         """What the boxes of a plan take."""
         calls: dict[int, Call] = {}
         for call in plan:
@@ -110,12 +87,12 @@ class Planner(Waiting):
         rows = self._bounded({place: self._wanted(call) for place, call in calls.items()})
         members: dict[int, Member] = {}
         for place in sorted(calls):
-            member = self._member(self.nodes.all[place], members, rows[place])
+            member = self.member(self.nodes.all[place], members, rows[place])
             if member is not None:
                 members[place] = member
         return members
 
-    def _order(self, members: dict[int, Member], number: int | None = None) -> tuple[WorkOrder, Shape]:
+    def order(self, members: dict[int, Member], number: int | None = None) -> tuple[WorkOrder, Shape]:
         """What the tasks are told; ``number``: of a step that was announced before."""
         low = min(m.low for m in members.values())
         high = max(m.high for m in members.values())
@@ -143,8 +120,8 @@ class Planner(Waiting):
             holders=self._holders(members, shares, staged),
             secret=self.secret,
             letters=self.nodes.network.dead_letter is not None and DEAD_LETTER not in self.position.failed,
-            drops={place: drop for place, drop in self.shedding.drops().items() if place in members},
-            weighed=frozenset(self.shedding.weighed).intersection(members),
+            drops={place: drop for place, drop in self.cursors.shedding.drops().items() if place in members},
+            weighed=frozenset(self.cursors.shedding.weighed).intersection(members),
         )
         return order, shape
 
@@ -155,7 +132,7 @@ class Planner(Waiting):
         for arrow, feed in enumerate(node.feeds):
             if feed.source:
                 admitted = self.position.offsets.sources[feed.place]
-                rows += admitted.below(self._end) - admitted.below(own.cursor)
+                rows += admitted.below(self.cursors.end) - admitted.below(own.cursor)
             else:
                 port = next(p for p, arrows in enumerate(node.ports) if arrow in arrows)
                 rows += sum(
@@ -188,12 +165,11 @@ class Planner(Waiting):
             alone = not any(down in wanted for down in entry.downstream)
             total += rows * (entry.cost if alone else self.catalog.through(place, known))
             fixed += entry.fixed
-        shapes = self._shapes(wanted) if self._shares is None else [ALONE, self._shares]
-        shape = self.sharing.best(shapes, total + fixed)
+        shape = self._shares or self.sharing.best(self._shapes(wanted), total + fixed)
         room = self.sharing.room(shape)
         # What calls take whatever they are given cannot be saved by giving them less.
         room = max(room - fixed, fixed, room / 4)
-        self._work = min(total, room) + fixed
+        self.work = min(total, room) + fixed
         if total <= room:
             return bounded
         return {place: max(1, int(rows * room / total)) for place, rows in bounded.items()}
@@ -204,33 +180,33 @@ class Planner(Waiting):
         kind = SLICED if all(node.slices for node in nodes) else STAGED
         return [ALONE, *(Shape(kind, count) for count in self.sharing.counts)]
 
-    def _member(self, node: Node, members: dict[int, Member], rows: int | None) -> Member | None:
+    def member(self, node: Node, members: dict[int, Member], rows: int | None) -> Member | None:
         live = self.live[node.place]
         if live.stopped or (live.steps and not self.nodes.overlaps[node.place]):
             return None
-        low, high = live.taken, self._frontier(node, members)
+        low, high = live.taken, self.cursors.frontier(node, members)
         if high <= low:
             return None
         if rows is not None and not self.catalog.has_room(node.place):
             return None
         if not any(not f.source and f.place in members for f in node.feeds):
-            waiting = self._count(node, low, high)
+            waiting = self.cursors.count(node, low, high)
             if rows is None:
-                high = self._cut(node, low, high, FIRST_ROWS)
-            elif rows < self.shedding.left(node.place, waiting):
-                high = self._cut(node, low, high, self.shedding.rows(node.place, rows))
+                high = self.cursors.cut(node, low, high, FIRST_ROWS)
+            elif rows < self.cursors.shedding.left(node.place, waiting):
+                high = self.cursors.cut(node, low, high, self.cursors.shedding.rows(node.place, rows))
                 high = self._aligned(node, low, high)
-        return Member(low, high, end=self.drain and high == self._end + 1)
+        return Member(low, high, end=self.cursors.drain and high == self.cursors.end + 1)
 
     def _aligned(self, node: Node, low: int, high: int) -> int:
         """The end of a range that is a little longer or shorter and ends with a row group."""
         if len(node.feeds) != 1 or not node.feeds[0].source:
             return high
         slack = int(cuts.SLACK * (high - low))
-        upto = min(high + slack, self._end)
+        upto = min(high + slack, self.cursors.end)
         pieces = self.position.offsets.sources[node.feeds[0].place].pieces(high - slack, upto)
         found = cuts.moved(high, cuts.natural_cuts(pieces), slack)
-        return found if low < found <= self._frontier(node, {}) else high
+        return found if low < found <= self.cursors.frontier(node, {}) else high
 
     def _fill(self, node: Node, member: Member) -> None:
         """What a node's task needs to know beside its range."""
@@ -249,16 +225,10 @@ class Planner(Waiting):
 
     def _time_holders(self, node: Node, member: Member) -> None:
         """Inputs of a join whose sources have ended or fallen idle do not hold its time back."""
-        for port in range(len(node.ports)):
-            places = self._sources_of(node, port)
-            ends = [self.position.offsets.sources[p].ended_at for p in places]
-            known = [end for end in ends if end is not None]
-            if len(known) == len(ends):
-                member.ended[port] = max(known, default=0)
-            elif all(
-                end is not None or place in self.idle_sources for end, place in zip(ends, places, strict=True)
-            ):
-                member.idle.append(port)
+        sources = self.position.offsets.sources
+        ports = [self._sources_of(node, port) for port in range(len(node.ports))]
+        member.ended, idle = idle_inputs(ports, lambda p: sources[p].ended_at, self.idle_sources.__contains__)
+        member.idle = sorted(idle)
 
     def _sources_of(self, node: Node, port: int) -> list[int]:
         network = self.nodes.network
@@ -301,7 +271,7 @@ class Planner(Waiting):
         self, members: dict[int, Member], low: int, high: int
     ) -> tuple[Shape, list[list[int]], Stages | None]:
         """How a step is shared out: which queries to which task, or in stages."""
-        if self._work < LEAST_SHARED or high - low < 2 or self.cores == 1:
+        if self.work < LEAST_SHARED or high - low < 2 or self.cores == 1:
             return ALONE, [], None
         places = sorted(members)
         nodes = [self.nodes.all[place] for place in places]
@@ -315,7 +285,7 @@ class Planner(Waiting):
                 self._shares = Shape(SHARES, len(shares))
                 return self._shares, shares, None
         self._shares = None
-        shape = self.sharing.best(shapes, self._work)
+        shape = self.sharing.best(shapes, self.work)
         if high - low < shape.tasks or (shape.kind != ONE and self._refused(members)):
             return ALONE, [], None
         if shape.kind != STAGED:
@@ -338,7 +308,7 @@ class Planner(Waiting):
         """How many rows a node is expected to give."""
         if node.operator is None:
             return 0.0
-        rows = self._count(node, member.low, member.high) or (member.high - member.low)
+        rows = self.cursors.count(node, member.low, member.high) or (member.high - member.low)
         return rows * self.catalog.boxes[node.place].selectivity
 
     def _holders(

@@ -1,4 +1,4 @@
-"""What a plan of Spark's own says: its schema, and the rows of one that is no stream."""
+"""What a plan of Spark's own says: its schema."""
 
 from __future__ import annotations
 
@@ -14,13 +14,3 @@ def arrow_schema(schema: Any) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     return to_arrow_schema(StructType.fromJson(json.loads(schema.json())), timezone="UTC")
-
-
-def rows_of(plan: Any) -> pa.Table:
-    """The rows of a plan that is no stream."""
-    from pyspark.sql import DataFrame, SparkSession
-
-    session = SparkSession.active()
-    datasets = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset$")
-    made = getattr(datasets, "MODULE$").ofRows(session._jsparkSession, plan)
-    return DataFrame(made, session).toArrow()

@@ -1,4 +1,4 @@
-"""Asking a server again and again, beside the feeder: one that does not answer must hold up nobody else."""
+"""Asks servers on threads of their own, so that one that does not answer does not hold up the feeder."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ class Watch(Generic[T]):
         return time.time() - (time.monotonic() - self._since), self._error
 
     def end(self) -> None:
-        """Ask no more; a question that is out may still be answered, to nobody."""
+        """Ask no more.  A reply that arrives later is dropped."""
         self._ended.set()

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headgate.engines.spark.class_archive import java_options
+from headgate.engines.spark.java import find_java, require_java
 from headgate.errors import RunError
 
-JAVA = 17
 DEFAULT_MASTER = "local[*]"
 _LOCAL = re.compile(r"local(\[.*\])?")
-_GET_JAVA = (
-    f"Spark needs Java {JAVA} or newer: `make java` installs it, or install openjdk-{JAVA}-jre-headless "
-    "yourself and, if there are several, point JAVA_HOME at it. Or run with engine='threads'."
-)
 Connectors = Callable[[], Sequence[str]]
 
 SETTINGS = {
@@ -38,11 +34,12 @@ SETTINGS = {
     "spark.locality.wait": "0s",
 }
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL_SETTINGS = {
     # A step takes a tenth of a second on cores that the driver shares with the tasks: a quick compiler and a
     # plain collector leave more of them (measured: steps a quarter shorter, a start a second shorter).  The
     # driver of a cluster has its cores to itself, and often a large heap: it keeps Java's own choice.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Further settings where tasks run in the driver's own process."""
 DAEMON = {"spark.python.daemon.module": "headgate.engines.spark.daemon"}
@@ -88,6 +85,8 @@ def open_session(master: str, app: str, options: Mapping[str, str], connectors: 
         )
     chosen = options.get("spark.master", master) if given is None else given.get("spark.master", "")
     wanted = {**defaults(chosen, given or {}), **options}
+    if given is None and _LOCAL.fullmatch(chosen) and JAVA_OPTIONS not in options:
+        wanted[JAVA_OPTIONS] += java_options()
     if given is None and _LOCAL.fullmatch(chosen) and _is_this(_python(options)):
         wanted = {**DAEMON, **wanted}
     for name, value in with_jars(wanted, connectors() if given is None else []).items():
@@ -174,25 +173,6 @@ def with_jars(options: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]
     own = any("spark-sql-kafka" in options.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
     wanted = named + ([] if own else [jar for jar in jars if jar not in named])
     return {**options, **({"spark.jars": ",".join(wanted)} if wanted else {})}
-
-
-def find_java() -> str:
-    """Where Java is; an error says what to do if it is nowhere."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.path.exists(java):
-        where = f"JAVA_HOME is {home}, where there is no Java" if home else "there is no Java here"
-        raise RunError(f"The Spark engine cannot start: {where}. {_GET_JAVA}")
-    return java
-
-
-def require_java() -> None:
-    """Say what is missing before Spark fails in its own words."""
-    java = find_java()
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found is not None and int(found[1]) < JAVA:
-        raise RunError(f"The Spark engine cannot start: {java} is Java {found[1]}. {_GET_JAVA}")
 
 
 def parallelism(session: Any) -> int:

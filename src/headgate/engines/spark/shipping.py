@@ -22,6 +22,14 @@ from headgate.errors import PipelineError
 from headgate.sql.udfs import UDFS
 
 _PACKAGE = Path(headgate.errors.__file__).parent
+_INSTALLED = tuple(
+    f"{place}/"
+    for place in (
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        _PACKAGE,
+    )
+)
+"""Folders of Python's own modules, of installed ones and of ours.  Every run asks this of every module."""
 _shipped: WeakSet[Any] = WeakSet()
 """Sessions whose executors have the package."""
 
@@ -60,10 +68,7 @@ def _is_users(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(module, ModuleType) or not file or module.__name__ == "__main__":
         return False
-    path = Path(file)
-    paths = sysconfig.get_paths()
-    installed = [Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return not any(place in path.parents for place in (*installed, _PACKAGE))
+    return not file.startswith(_INSTALLED)
 
 
 def ship_package(session: Any) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headgate.checkpoint.disk import make_folder
 from headgate.checkpoint.names import label
 from headgate.connectors.folder import next_number, part_name, publish
 from headgate.connectors.parquet import ParquetSink
-from headgate.connectors.sink import Writer
+from headgate.connectors.sink import StepWriter, Writer
 from headgate.engines.spark.messages import Delivery, OutputPart
 from headgate.engines.spark.parts import STAGED, staged_name, write_parquet
 from headgate.errors import SinkError
@@ -150,16 +151,19 @@ class Inline(Outlet):
         return Delivery("inline", keep=self.history)
 
     def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
-        assert self._writer is not None
-        for part in parts:
-            for batch in pa.ipc.open_stream(part.payload):
-                self._write(batch)
+        writer = self._writer
+        assert writer is not None
+        batches = (batch for part in parts for batch in pa.ipc.open_stream(part.payload))
+        if isinstance(writer, StepWriter):
+            self._try(partial(writer.write_step, step, list(batches)))
+            return
+        for batch in batches:
+            self._try(partial(writer.write, batch))
 
-    def _write(self, batch: pa.RecordBatch) -> None:
-        assert self._writer is not None
+    def _try(self, write: Callable[[], None]) -> None:
         for left in range(self._retries, -1, -1):
             try:
-                self._writer.write(batch)
+                write()
                 return
             except Exception:
                 if not left:

@@ -131,12 +131,12 @@ class FileSpool(Spool):
         self._files: dict[str, list[int]] = {}
         """For every file that was opened: rows spooled, size, time of modification, whether it is done."""
         self._todo: list[str] | None = None
-        """Files that are to be read next; None: nobody has looked."""
+        """Files to read next; None before the first look."""
         self._rows: Iterator[pa.RecordBatch] | None = None
         """What is left of the first of them."""
         self._resumed = False
         self._changed: dict[str, None] = {}
-        """Files of which more is known than was asked for."""
+        """Files about which more is known than was asked for."""
         self._looked = True
         """The list of files to read is new."""
 

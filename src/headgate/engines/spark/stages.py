@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from headgate.engines.spark.exchange import Outbox, Parcel, answer, parcels_of
 from headgate.engines.spark.messages import Address, BoxCost, Framed, Member, Stages, WorkOrder
 from headgate.engines.spark.passes import Pass, between, located, rounds_of
 from headgate.errors import HeadgateError
+from headgate.graph.extended import Added, added, bare, extended
 from headgate.graph.gathered import Gathered
 from headgate.graph.packet import Order, Packet, empty_batch
 from headgate.graph.shards import merge, split, split_gathered
@@ -135,6 +137,11 @@ class _Staged(Pass):
     def _split(self, node: Node, member: Member, low: int, high: int) -> None:
         """Give a split box's shards their parts of this range."""
 
+    def extends(self, node: Node) -> bool:
+        """Whether a split box's rows go round its shards, which only tell what is added to them."""
+        assert node.operator is not None
+        return node.operator.extends and not self.order.letters and not self.stages.rides_on(node.place)
+
     def _pass_on(self, node: Node, arrow: int, feed: Feed, low: int, high: int) -> None:
         """Bring what an arrow has to the task that works on it."""
         stages, target = self.stages, self.stages.needed_at(node.place)
@@ -165,7 +172,7 @@ class _Ranges(_Staged):
         return self.stages.level[place] == self.level
 
     def work(self) -> None:
-        calls: dict[int, dict[tuple[int, int], list[list[Packet]]]] = {}
+        calls: dict[int, dict[tuple[int, int], list[list[Any]]]] = {}
         for parcel in self.parcels:
             if self.stages.level.get(parcel.node) == self.level - 1 and parcel.node in self.stages.split:
                 calls.setdefault(parcel.node, {}).setdefault(parcel.call, []).append(parcel.packets)
@@ -202,13 +209,18 @@ class _Ranges(_Staged):
         spent = time.perf_counter() - begin
         self.result.costs[node.place] = BoxCost(tuples_in=rows, seconds=spent, calls=len(calls))
 
-    def _put_together(self, node: Node, calls: dict[tuple[int, int], list[list[Packet]]]) -> None:
+    def _put_together(self, node: Node, calls: dict[tuple[int, int], list[list[Any]]]) -> None:
         """What the shards of a box gave, call by call, as the whole box gives it."""
         operator = node.operator
         assert operator is not None
         count = len(operator.outputs)
         for call in sorted(calls):
             shards = calls[call]
+            if shards[-1] and isinstance(shards[-1][0], Added):
+                [rows], *parts = shards
+                made = extended(rows, [part for [part] in parts], operator.outputs[0])
+                self.made.setdefault(Feed(False, node.place, 0), []).append(made)
+                continue
             for output, packet in enumerate(merge(operator, [results[:count] for results in shards])):
                 if len(packet):
                     self.made.setdefault(Feed(False, node.place, output), []).append(packet)
@@ -227,7 +239,12 @@ class _Ranges(_Staged):
             for shard, own in enumerate(split_gathered(operator, gathered, member.shards, member.buckets)):
                 self.outbox.add(self.level + 1, shard, Parcel(node.place, (self.task, 0), [own], shard=shard))
             return
+        extends = self.extends(node)
         for number, packets in enumerate(self.calls.pop(node.place, ())):
+            if extends:
+                rest = Parcel(node.place, (self.task, number), packets, shard=-1)  # comes before the shards'
+                self.outbox.add(self.level + 2, self.stages.range_of(self.level + 2, self.task), rest)
+                packets = [bare(packets[0], operator)]
             for shard, part in enumerate(split(operator, packets, member.shards, member.buckets)):
                 parcel = Parcel(node.place, (self.task, number), part, shard=shard)
                 self.outbox.add(self.level + 1, shard, parcel)
@@ -294,7 +311,11 @@ class _Shards(_Staged):
         # Bad rows leave with the results of their call.
         bad = self.made.pop(node.outputs[-1], []) if self.order.letters else []
         target = self.stages.range_of(self.level + 1, min(call[0], len(self.order.slices) - 1))
-        self.outbox.add(self.level + 1, target, Parcel(node.place, call, results + bad, shard=self.task))
+        sent: list[Any] = results + bad
+        if call != END and self.extends(node):
+            assert node.operator is not None
+            sent = [added(results[0], node.operator)]
+        self.outbox.add(self.level + 1, target, Parcel(node.place, call, sent, shard=self.task))
 
     def shards(self, member: Member) -> Sequence[tuple[int, int]]:
         if len(member.shards) == 1:

@@ -54,7 +54,7 @@ class Workers(WorkerPool):
         if not self.asleep:
             return
         self._run.tell(Noticed())
-        if self._run.core.outlets_wait and self.asleep:  # the policy may have woken them
+        if self._run.core.cursors.outlets_wait and self.asleep:  # the policy may have woken them
             self.wake(min(self.asleep))
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Workers(WorkerPool):
     # --- failing ------------------------------------------------------------------------------------
 
     def _abandon(self, step: Step) -> None:
-        """Lock held: what a step took waits again, for whoever has nothing else to do."""
+        """Lock held: what a step took waits again, for the next free worker."""
         run = self._run
         run.tell(StepAbandoned(step))
         run.check_over()
@@ -313,7 +313,7 @@ class Workers(WorkerPool):
     def _without_culprit(
         self, worker: int, step: Step, error: BaseException, intent: Data | None = None
     ) -> None:
-        """A step died and nobody knows why: try its queries in halves until it is known whose fault it is."""
+        """A step died without a known culprit: try its queries in halves until it is found."""
         run = self._run
         with run.lock:
             self._abandon(step)

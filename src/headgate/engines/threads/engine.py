@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +22,8 @@ from headgate.engines.base import (
     check_packet_rows,
     check_ring,
     check_scheme,
-    refuse_history,
 )
+from headgate.engines.spool import LIMIT, check_spool
 from headgate.engines.threads.run import ThreadsRun
 from headgate.engines.threads.settings import Settings
 from headgate.errors import PipelineError
@@ -48,7 +50,10 @@ class Threads(Engine):
     that it pays.  ``allocator``: where packets' memory comes from: "default" is numpy's allocator and Arrow's
     own pool, "local" a pool per thread for what our own code builds, and the names of Arrow's pools
     ("system", "mimalloc", …) choose one of these.  ``grace``: seconds that a call, a source or a sink has to
-    come back when the run is stopped; it is then left behind, and its queries get an error.
+    come back when the run is stopped; it is then left behind, and its queries get an error.  ``history``: the
+    folder for what queries with ``keep=`` keep; by default a temporary one, which goes with the run.
+    ``spool``: bytes in the system's temporary folder for queries with goals that are behind, so that they do
+    not hold up others over the same live source; 0 for none.
     """
 
     name = "threads"
@@ -65,6 +70,8 @@ class Threads(Engine):
         split: bool | None = None,
         allocator: str = memory.DEFAULT,
         grace: float = 5.0,
+        history: str | Path | None = None,
+        spool: int = LIMIT,
     ) -> None:
         if workers is not None:
             check_workers(workers, "Threads")
@@ -77,13 +84,20 @@ class Threads(Engine):
         check_scheme("Threads", "allocator", allocator, memory.names())
         if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MOST_GRACE:
             raise PipelineError(f"Threads(grace={grace!r}): it must be a number of seconds, at most a day.")
+        check_spool("Threads", spool)
         self.workers, self.allocator = workers, allocator
-        self.settings = Settings(packet_rows, reorder, partitioning, buckets, split, float(grace), ring)
+        folder = None if history is None else str(history)
+        self.settings = Settings(
+            packet_rows, reorder, partitioning, buckets, split, float(grace), ring, spool, folder
+        )
 
     @property
     def topology(self) -> Topology:
         """This machine."""
         return machines.host()
+
+    def described(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self.settings).items() if name != "grace"}
 
     def run(
         self,
@@ -96,7 +110,6 @@ class Threads(Engine):
         seed: int = 0,
         line: Line | None = None,
     ) -> Report:
-        refuse_history(network, "threads")
         asked = workers or self.workers or self.topology.workers
         with _one_arrow_thread(), memory.in_use(self.allocator, self.topology) as use:
             # The run is gone when the memory is counted, and what its queues held with it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from headgate.connectors.source import Wait
 from headgate.control.commands import handlers
@@ -12,7 +13,9 @@ from headgate.control.line import Line
 from headgate.engines.base import Progress, Until, deadline, packets, refitted
 from headgate.engines.clock import WallClock
 from headgate.engines.delivery import Delivery, make_change
+from headgate.engines.kept import History
 from headgate.engines.realtime import RealtimeRun, terminated_like_interrupted
+from headgate.engines.spool import Spool
 from headgate.engines.threads.barrier import Meeting
 from headgate.engines.threads.ending import Ending
 from headgate.engines.threads.settings import Settings
@@ -89,11 +92,13 @@ class ThreadsRun(RealtimeRun):
             partitioning=settings.partitioning,
             buckets=settings.buckets,
             split=settings.split,
+            spool=Spool(settings.spool) if settings.spool else None,
             topology=topology,
             timer=time.perf_counter,
             processor=time.thread_time,
         )
-        self._delivery = Delivery(self.core, self.clock.now, self._sink_failed)
+        self._history = History(settings.history)
+        self._delivery = Delivery(self.core, self.clock.now, self._sink_failed, self._history.open)
         self._doors: dict[int, threading.Lock] = {}
         """By output, held by the thread that hands its results over."""
         self._make_doors()
@@ -114,7 +119,7 @@ class ThreadsRun(RealtimeRun):
     # --- the run ------------------------------------------------------------------------------------
 
     def run(self, line: Line | None) -> Report:
-        with terminated_like_interrupted():
+        with terminated_like_interrupted(), closing(self._history):
             try:
                 self._work(line)
             except KeyboardInterrupt:
@@ -134,12 +139,15 @@ class ThreadsRun(RealtimeRun):
         return self.report(seconds)
 
     def _work(self, line: Line | None) -> None:
+        if line is not None:
+            line.begin(self.core)
         with self.lock:
             self.leave(self.obey(self.core.start()))
         self._delivery.open_all()
         self._feeder.start()
         self.workers.start()
-        with self.on(line), self.control(self.core.live.network.name, handlers(self)):
+        answers = {**handlers(self), "history": lambda _: self._history.outputs()}
+        with self.on(line), self.control(self.core.live.network.name, answers):
             try:
                 self.wait()
                 self._ending.hand_over()
@@ -197,7 +205,7 @@ class ThreadsRun(RealtimeRun):
     # --- changes ------------------------------------------------------------------------------------
 
     def carry_out(self, change: Change, outputs: Sequence[Output]) -> None:
-        left = make_change(self.core, Asked(change, outputs, fit=self._fit), self.now())
+        left = make_change(self.core, Asked(change, outputs, fit=self._fit), self.now(), self._history.open)
         self._make_doors()
         self.leave(self.obey(left))
         self.made_room(urgent=True)
@@ -302,6 +310,7 @@ class ThreadsRun(RealtimeRun):
                     if not self.stopping and delay > 0:
                         self.room.wait(delay)
                 continue
+            found = [(place, live.spooled(live.source_targets[place], packet)) for place, packet in found]
             with self.lock:
                 left = self.tell(Admitted(found, admission.version))
             self.deliver(left)

@@ -16,3 +16,5 @@ class Settings:
     split: bool | None
     grace: float
     ring: int | None = None
+    spool: int = 0
+    history: str | None = None

@@ -18,7 +18,7 @@ class DistinctState(State):
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        # A constant beside a single column: keys of several columns are numbered as they come, nulls too.
+        # A constant as a second column: only keys of several columns number nulls, in the order of rows.
         self._alone = len(schema) == 1
         self.index = KeyIndex([*(field.type for field in schema), *([pa.int8()] if self._alone else [])])
         self._told = 0

@@ -30,7 +30,6 @@ class Gathered(State):
         if not rows.num_rows:
             return
         self._parts[side].append(rows)
-        self.nbytes += rows.nbytes
         if self._untold is not None:
             self._untold[side].append(rows)
 
@@ -42,9 +41,12 @@ class Gathered(State):
             self._parts[side] = [pa.concat_batches(parts)]
         return self._parts[side][0]
 
+    def touch(self) -> None:
+        """A call goes through all rows.  One that only adds some leaves the others where they are."""
+        self.nbytes = sum(part.nbytes for parts in self._parts for part in parts)
+
     def replace(self, side: int, rows: pa.RecordBatch) -> None:
         """Forget the rows of an input but for these."""
-        self.nbytes += rows.nbytes - sum(part.nbytes for part in self._parts[side])
         self._parts[side] = [rows] if rows.num_rows else []
 
     def snapshot(self) -> pa.Table:
@@ -98,6 +100,7 @@ class Gathering(Operator):
         return [packets[0].caused(self.nothing(), NO_ROWS).with_markers(others(packets))]
 
     def finish(self, state: Gathered, end: Packet) -> list[Packet]:
+        state.touch()
         rows = self.result(state)
         return [end.caused(rows, np.zeros(rows.num_rows, dtype=np.int64))]
 

@@ -1,4 +1,4 @@
-"""A join of two finite inputs by key, inner, left outer or anti: one side in a table, the other asks it."""
+"""A join of two finite inputs by key: one side in a table, the other asks it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headgate.graph.columns import Ints, taken
 from headgate.graph.operators.gathering import Gathered, Gathering
 from headgate.graph.operators.pairing import Index, Pairing, check_keys, keys
 
-HOWS = ("inner", "left", "anti")
+HOWS = ("inner", "left", "semi", "anti")
 
 
 class HashJoin(Gathering):
     """Pairs of equal keys for which ``where`` holds, in the order of the left rows.
 
-    ``how="left"`` also keeps left rows without such a partner, with nulls; "anti" keeps only these.  Without
-    key columns every left row meets every right one.
+    ``how="left"`` also keeps left rows without such a partner, with nulls; "anti" keeps only these, "semi"
+    those with one, once.  Without key columns every left row meets every right one.
     """
 
     def __init__(
@@ -56,6 +56,9 @@ class HashJoin(Gathering):
                 continue
             met = np.zeros(stop - start, dtype=bool)
             met[partners - start] = True
+            if self.how == "semi":
+                found.append(self._pairing.alone(left, start + np.flatnonzero(met)))
+                continue
             lonely = start + np.flatnonzero(~met)
             alone = self._pairing.alone(left, lonely)
             found.append(alone if self.how == "anti" else _in_order(rows, partners, alone, lonely))

@@ -62,7 +62,7 @@ class _Timeline:
     come: Ints
     """By place among the rows, the tuple."""
     moments: Ints
-    """The tuples that move an input's time, as they come."""
+    """The tuples that move an input's time, in the order of arrival."""
     clocks: Ints
     """Time at these."""
 

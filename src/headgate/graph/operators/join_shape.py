@@ -45,7 +45,7 @@ class JoinShape(Operator):
             raise PipelineError(f"join: how={how!r}: use {', '.join(HOW)}.{nearest(str(how), HOW)}")
         self.how = how
         self.watched = (how in ("left", "full", "semi", "anti"), how in ("right", "full"))
-        """The inputs of which it matters whether a row has had a partner."""
+        """The inputs whose rows must remember whether they had a partner."""
         self.alone = (how in ("left", "full", "anti"), self.watched[RIGHT])
         """The inputs whose rows leave alone if they had none."""
         if (within is None) is not (on is None):

@@ -92,6 +92,7 @@ class MergeJoin(Operator):
         markers = (*packets[0].markers, *others(packets))
         if min(state.greatest) > min(before):
             rows, complete = self._pairs(*state.settle())
+            state.touch()
             if rows.num_rows:
                 order = self._causes(packets, come, before, complete)
                 return [Packet(rows, order, markers, packets[0].request)]

@@ -110,7 +110,7 @@ def keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> tuple[Ints, Int
 
 
 def sorted_places(values: Ints) -> Ints | None:
-    """The places of values in their order, equal ones as they come; None if they are in order."""
+    """The places of values when sorted (stable); None if they are sorted already."""
     if bool((values[1:] >= values[:-1]).all()):
         return None
     if int(values.min()) >= 0 and int(values.max()) < 1 << 31:

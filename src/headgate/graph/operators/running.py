@@ -197,6 +197,8 @@ class Running(Remembering):
     when the key's last row came up to and including the row at hand) starts afresh.
     """
 
+    extends = True
+
     def __init__(
         self,
         schema: pa.Schema,

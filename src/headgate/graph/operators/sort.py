@@ -1,6 +1,7 @@
 """A sort of a finite input, decomposed as in Bobox: runs are sorted side by side, then a net merges them.
 
 ``Deal`` deals the rows out, each ``SortRun`` sorts its share, and boxes of ``MergeRuns`` merge two runs each.
+A hash join is decomposed too: ``DealByKey`` deals out both of its inputs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headgate.graph.operators._user import located
 from headgate.graph.operators.gathering import Gathered, Gathering
 from headgate.graph.operators.limit import Counted
 from headgate.graph.packet import Packet
+from headgate.graph.partition import buckets
 from headgate.sql import compile_ordering
 
 HAND = 4_096
@@ -39,6 +41,23 @@ class Deal(Operator):
         turn = (state.count + np.arange(len(packet))) // HAND % ways
         state.count += len(packet)
         return [packet.filter(pa.array(turn == way)) for way in range(ways)]
+
+
+class DealByKey(Operator):
+    """Rows of one key to one of ``ways`` outputs, by a hash: so a join becomes several, each of some keys."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], ways: int) -> None:
+        self.keys, self.ways = tuple(keys), ways
+        super().__init__([schema], [schema] * ways)
+
+    @property
+    def label(self) -> str:
+        return f"deal({', '.join(self.keys)})"
+
+    def process(self, packets: Sequence[Packet], state: None) -> list[Packet]:
+        packet = packets[0]
+        way = buckets(packet.batch, self.keys, self.ways)
+        return [packet.filter(pa.array(way == mine)) for mine in range(self.ways)]
 
 
 class SortRun(Gathering):

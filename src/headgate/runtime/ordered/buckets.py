@@ -18,7 +18,7 @@ from headgate.graph.packet import Marker, Packet
 from headgate.graph.partition import buckets as hash_buckets
 from headgate.graph.partition import range_buckets
 from headgate.graph.shards import BucketOf, merge, split, split_state
-from headgate.runtime.ordered.partitioning import SCHEMES, Partitioning
+from headgate.runtime.ordered.partitioning import IN_TURNS, SCHEMES, Partitioning, SharedInTurns
 
 
 class Splittable(Protocol):
@@ -75,7 +75,8 @@ class Buckets(Generic[U]):
         self._shards = [(n * buckets // places, (n + 1) * buckets // places) for n in range(places)]
         self.states = split_state(operator, state, self._shards, buckets, self._bucket_of)
         self._everywhere = any(column is not None for column in operator.times_by_input)
-        self._scheme: Partitioning[Part[U]] = SCHEMES[scheme](places, workers)
+        make = SharedInTurns if scheme == IN_TURNS else SCHEMES[scheme]
+        self._scheme: Partitioning[Part[U]] = make(places, workers)
         self._unsplit: Queue[U] = Queue()
         self._splitting = Flag()
         self._rows_of_part = 1.0
@@ -118,10 +119,13 @@ class Buckets(Generic[U]):
             self._rows_of_part += 0.1 * (part.rows - self._rows_of_part)
             self._scheme.add(bucket, part)
 
-    def consume(self, enough: Callable[[], bool]) -> Iterator[Part[U]]:
-        """Parts for a worker; each is its own, with its bucket's state, until it asks for the next."""
-        for _, part in self._scheme.consume(enough):
-            yield part
+    def consume(self, enough: Callable[[], bool]) -> Iterator[Part[U] | None]:
+        """Parts for a worker; each is its own, with its bucket's state, until it asks for the next.
+
+        None: in a simulation, the worker has to wait for another one.
+        """
+        for found in self._scheme.consume(enough):
+            yield None if found is None else found[1]
 
     def complete(self, part: Part[U]) -> U | None:
         """A part is done.  Returns the unit with its results if that was the last part."""

@@ -113,7 +113,41 @@ class Shared(Generic[T]):
             self._buckets[found[0]].release()
 
 
-Partitioning = Hybrid[T] | Partitioned[T] | Shared[T]
+class SharedInTurns(Generic[T]):
+    """``Shared`` for workers that take turns on one thread and cannot wait there, as in a simulation.
+
+    It yields None where a worker would wait: the worker asks again when another one has gone on.
+    """
+
+    def __init__(self, buckets: int, workers: int) -> None:
+        self._queue: Queue[tuple[int, T]] = Queue()
+        self._taking = Flag()
+        self._buckets = [Flag() for _ in range(buckets)]
+
+    def add(self, bucket: int, item: T) -> None:
+        self._queue.enqueue((bucket, item))
+
+    def waiting(self) -> int:
+        """Items that a worker could take now, or wait for."""
+        return len(self._queue)
+
+    def consume(self, enough: Callable[[], bool]) -> Iterator[tuple[int, T] | None]:
+        while not enough():
+            while self._taking.test_and_set():
+                yield None
+            found = self._queue.try_dequeue()
+            while found is not None and self._buckets[found[0]].test_and_set():
+                yield None
+            self._taking.clear()
+            if found is None:
+                return
+            yield found
+            self._buckets[found[0]].clear()
+
+
+IN_TURNS = "shared in turns"
+"""What "shared" is in a simulation."""
+Partitioning = Hybrid[T] | Partitioned[T] | Shared[T] | SharedInTurns[T]
 SCHEMES: dict[str, Callable[[int, int], Partitioning[T]]] = {
     "hybrid": Hybrid,
     "partitioned": Partitioned,

@@ -23,10 +23,15 @@ class PriorityTuple(Pull):
     A box's expected output latency is the mean latency of its queue plus the cost of everything downstream.
     Its gradient says how much utility a second of delay loses there, its slack how long until that changes;
     where several queries need it, gradients add up and the smallest slack counts.  The box runs with all that
-    follows it, for a time slice.  A box past its last critical point has nothing more to lose, but something
-    to win back (``worth``).  No box starves: of every eight decisions one goes to the box that has been
+    follows it, for a time slice.  No box starves: of every eight decisions one goes to the box that has been
     longest without a call, so one that is ready runs after at most eight times as many decisions as there
     are boxes.
+
+    Section 6.1 is for queries that are in time.  Once a result is too late to be worth all it could be, what
+    counts is how much utility a second of work wins back (``gain``).  Results leave in order, so a query wins
+    by working off its backlog.  So a tight query that is a little late goes first; of several that are far
+    behind one after the other comes back, the one with the least backlog first, instead of all of them a
+    little; and what is worth nothing whenever it comes waits.
 
     With ``train``, calls take what that rule says.  With ``traverse``, the whole query of the box runs, in
     the order of that traversal.
@@ -63,6 +68,8 @@ class PriorityTuple(Pull):
         self._last = -1
         self._turns = [0] * len(boxes)
         """The decision that last called each box."""
+        self._through: dict[int, float] = {}
+        """By box, the seconds that a tuple takes from there on, as this decision has found them."""
 
     def _of_queries(self, place: int) -> list[tuple[str, list[int]]]:
         """The queries with goals that need a box, each with the box and those downstream that it needs."""
@@ -87,26 +94,30 @@ class PriorityTuple(Pull):
             slack = min(slack, goal.slack(expected))
         return gradient, -slack
 
-    def worth(self, place: int, now: float) -> tuple[float, float]:
-        """The priority, in which what can be won back counts like what can be lost."""
-        gradient, slack = self.priority(place, now)
-        if slack > -math.inf:
-            return gradient, slack
-        latency = self.catalog.boxes[place].latency(now)
-        goals = [self.catalog.goals[query] for query, _ in self._below[place]]
-        return self._regained(place, sum([g.utility(0.0) - g.utility(latency) for g in goals])), slack
+    def gain(self, place: int, now: float) -> float:
+        """Utility that a second of work wins back at the most, if it goes into what waits before a box.
 
-    def _regained(self, place: int, lost: float) -> float:
-        """Utility per second that queries which have lost it win back, if a backlog is worked off at once.
-
-        Section 6.1 looks at what waits, and that has nothing more to lose: after an overload tight queries
-        would stay late for ever.  But what comes after the backlog is worth something again, and results
-        leave in order, so the backlog has to go first.
+        Of a backlog that began to arrive so long ago, so large a part must be worked off before results are
+        as new as a critical point asks for: the best of these points counts.  What is in time wins nothing.
         """
-        if lost <= 0:
+        boxes = self.catalog.boxes
+        queue = boxes[place].queue
+        waited = now - queue.oldest
+        if not queue.tuples or waited <= 0:
             return 0.0
-        backlog = self.catalog.boxes[place].queue.tuples * self.catalog.through(place, {})
-        return lost / max(backlog, self.time_slice)
+        work = max(queue.tuples * self.catalog.through(place, self._through), self.time_slice)
+        found = 0.0
+        for query, below in self._below[place]:
+            goal = self.catalog.goals[query]
+            ahead = sum([boxes[box].cost for box in below])
+            late, best = goal.utility(waited + ahead), 0.0
+            for point in goal.critical_points:
+                newer = waited + ahead - point
+                if newer > 0:
+                    part = min(newer / waited, 1.0)
+                    best = max(best, (goal.utility(point) - late) / (part * work))
+            found += best
+        return found
 
     def choose(self, worker: int, now: float) -> Plan | None:
         ready = self.catalog.ready
@@ -134,8 +145,12 @@ class PriorityTuple(Pull):
 
     def _box(self, ready: Sequence[int], now: float) -> Plan:
         """The box of the highest priority; of equal ones they take turns."""
-        count = len(self.catalog.boxes)
-        ranks = {box: (*self.worth(box, now), -((box - self._last - 1) % count)) for box in ready}
+        count, self._through = len(self.catalog.boxes), {}
+        gains = {box: self.gain(box, now) for box in ready}
+        if any(gains.values()):
+            best = max(gains.values())
+            ready = [box for box in ready if gains[box] == best]
+        ranks = {box: (*self.priority(box, now), -((box - self._last - 1) % count)) for box in ready}
         return self._plan(max(ready, key=ranks.__getitem__), now)
 
     def _plan(self, place: int, now: float) -> Plan:

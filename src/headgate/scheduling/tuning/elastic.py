@@ -1,12 +1,14 @@
 """The best number of workers, found while running (what ordered processing leaves open: section 7.1).
 
-Hill climbing on measured throughput: one worker more or fewer for a period, and the change stays if it pays.
-More workers must gain by a margin, fewer must not lose by it.
+Hill climbing on measured throughput: one worker more or fewer for some periods, and the change stays if it
+pays.  More workers must gain by a margin, fewer must not lose by it.  The median of the periods counts, so
+one in which another program had the machine decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from headgate.errors import PipelineError
 from headgate.scheduling.catalog import Catalog
@@ -17,6 +19,8 @@ from headgate.scheduling.wrapper import Around
 
 PERIOD = 0.5
 MARGIN = 0.05
+PERIODS = 3
+"""So many periods give one rate."""
 _TIMER = "elastic"
 
 
@@ -44,6 +48,7 @@ class Elastic(Around):
         self._off: set[int] = set()
         """Workers that asked and are to sleep."""
         self._tuples = 0
+        self._rates: list[float] = []
         self._since = catalog.since
         return [*self.policy.start(catalog, workers, seed), SetTimer(catalog.since + self.period, _TIMER)]
 
@@ -75,7 +80,11 @@ class Elastic(Around):
     def _reconsider(self, now: float) -> Sequence[Decision]:
         rate = self._tuples / (now - self._since) if now > self._since else 0.0
         self._tuples, self._since = 0, now
-        return self._set(self._climber.reconsider(rate))
+        self._rates.append(rate)
+        if len(self._rates) < PERIODS:
+            return ()
+        rates, self._rates = self._rates, []
+        return self._set(self._climber.reconsider(median(rates)))
 
     def _set(self, active: int) -> Sequence[Decision]:
         before, self.active = self.active, active

@@ -135,9 +135,9 @@ function toast(text, bad = false) {
 async function ask(name, given, done) {
   if (!token.value && !await askToken()) return false;
   try {
-    await command(name, given);
-    toast(done);
-    return true;
+    const answer = await command(name, given);
+    if (done) toast(done);
+    return answer ?? true;
   } catch (error) {
     toast(error.message, true);
     if (error.status === 401) { token.value = ""; await askToken(); }
@@ -176,11 +176,21 @@ $("remove").addEventListener("click", async () => {
   if (confirm(`Remove query '${name}'? Its results so far stay.`)) await set("remove", name, `'${name}' was removed.`);
 });
 $("restart").addEventListener("click", () => { const { name } = model.network.queries[model.selected]; ask("restart", { query: name }, `'${name}' was restarted.`); });
-$("add-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
+function toAdd() {
   const given = { name: $("add-name").value.trim(), sql: $("add-sql").value, to: $("add-to").value.trim() || "console", start: "now" };
   if ($("add-goal").value.trim()) given.goal = $("add-goal").value.trim();
+  return given;
+}
+$("add-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const given = toAdd();
   if (await ask("add", given, `'${given.name}' was added.`)) event.target.reset();
+});
+$("add-check").addEventListener("click", async () => {
+  if (!$("add-form").reportValidity()) return;
+  $("add-note").textContent = "Simulating…";
+  const answer = await ask("add", { ...toAdd(), check: true });
+  $("add-note").textContent = answer ? answer.says : "";
 });
 
 function select(query) {

@@ -1,0 +1,5 @@
+"""``python -m headgate``: the command line."""
+
+from headgate.cli import main
+
+main()
