@@ -18,11 +18,11 @@ from headgate.testing import Crank
 class Looked:
     """A simulated run that another look is taken of whenever the test has moved its time."""
 
-    def __init__(self, crank: Crank) -> None:
-        self._crank = crank
+    def __init__(self, crank: Crank, engine: str = "simulated") -> None:
+        self._crank, self._engine = crank, engine
 
     def observe(self, calls_seen: int) -> Observation:
-        return observe(self._crank._run.core, "simulated", self._crank.now, calls_seen)
+        return observe(self._crank._run.core, self._engine, self._crank.now, calls_seen)
 
 
 @contextmanager
@@ -63,6 +63,21 @@ def test_a_look_says_what_happened_since_the_last_one() -> None:
             "utility": 1.0,
         }
         assert heard == []
+
+
+def test_results_that_are_seen_before_their_step_is_counted_are_waited_for() -> None:
+    """On Spark a step counts when it is over, and its results may be looked at before that."""
+    with Crank(shop(0.01, None)) as crank:
+        watch = Watch(lambda: Looked(crank, engine="spark"))
+        watch.look()
+        crank.advance(5.0)
+        watch.look()
+        crank.advance(5.0)
+        sample = watch.look()
+        assert sample is not None
+        own = sample.queries["all"]
+        assert own.delivered.rows
+        assert own.why == (pytest.approx(own.delivered.mean), 0, pytest.approx(0), 0)
 
 
 def test_a_query_that_waits_for_its_turn_is_told_apart_from_one_that_works_long() -> None:

@@ -87,8 +87,9 @@ def reasons(before: Observation | None, seen: Observation) -> Why:
         s: max((now.lag - was.lag) / (now.rows - was.rows), 0.0) if now.rows > was.rows else 0.0
         for s, now, was in zip(network.sources, seen.sources, before.sources, strict=True)
     }
-    ways: list[float] = []
+    ways = [0.0] * len(network.upstream)
     step = commit = 0.0
+    # A delivery can be seen before its step is counted; its own part is then part of the waiting.
     if seen.steps > before.steps:
         spent = {what: now - before.step_seconds.get(what, 0.0) for what, now in seen.step_seconds.items()}
         commit = spent.pop("commit", 0.0) / (seen.steps - before.steps)
@@ -96,7 +97,7 @@ def reasons(before: Observation | None, seen: Observation) -> Why:
     elif seen.engine != "spark":
         for place, (now, was) in enumerate(zip(seen.boxes, before.boxes, strict=True)):
             own = (now.busy - was.busy) / (now.calls - was.calls) if now.calls > was.calls else 0.0
-            ways.append(own + max([ways[up] for up in network.upstream[place]], default=0.0))
+            ways[place] = own + max([ways[up] for up in network.upstream[place]], default=0.0)
 
     def why(query: str, delivered: Delivered) -> tuple[float, float, float, float]:
         if not delivered.rows:
