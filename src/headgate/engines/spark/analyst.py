@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import subprocess
+import tempfile
+import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.connectors import json_decode, maven
+from headgate.engines.spark.class_archive import java_options
+from headgate.engines.spark.java import SMALL
 from headgate.engines.spark.plans import arrow_schema
 from headgate.errors import PipelineError
 from headgate.graph.schema import normalise
@@ -30,9 +35,6 @@ class Analyst:
     """A local session of Spark for plans alone."""
 
     def __init__(self, jars: str) -> None:
-        from pyspark.conf import SparkConf
-        from pyspark.java_gateway import launch_gateway
-
         options = {
             "spark.master": "local[1]",
             "spark.ui.enabled": "false",
@@ -41,8 +43,7 @@ class Analyst:
         }
         if jars:
             options["spark.jars"] = jars
-        with _no_remote():
-            gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(options.items())))
+        gateway = _launch({**options, "spark.driver.extraJavaOptions": SMALL + java_options()})
         atexit.register(_close, gateway)
         self.client = gateway._gateway_client
         self._jvm = gateway.jvm
@@ -136,14 +137,48 @@ _ANALYSTS: dict[str, Analyst] = {}
 """By the jars that they have: there is another one for plans that need Kafka's connector."""
 
 
-@contextmanager
-def _no_remote() -> Iterator[None]:
-    """PySpark notes in the environment that it is a client of Connect; Java would take that for itself."""
-    kept = {name: os.environ.pop(name) for name in _REMOTE if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(kept)
+def _launch(options: Mapping[str, str]) -> Any:
+    """A Java with Spark's classes, and the way to talk to it.
+
+    PySpark's own ``launch_gateway`` forks to have the child ignore Ctrl-C.  A fork copies the locks of gRPC's
+    threads, which a client of Connect has, and the child can die of that before it is Java.  A session of its
+    own keeps Ctrl-C away without Python code in the child, so nothing is forked.
+    """
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+    from pyspark.serializers import UTF8Deserializer, read_int
+
+    given = [part for key, value in options.items() for part in ("--conf", f"{key}={value}")]
+    submit = maven.spark_home() / "bin" / "spark-submit"
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "connection"
+        environment = {name: value for name, value in os.environ.items() if name not in _REMOTE} | {
+            "SPARK_CONNECT_MODE": "0",
+            "PYSPARK_PIN_THREAD": "true",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+        }
+        # Java ends when its standard input does.
+        process = subprocess.Popen(
+            [submit, *given, "pyspark-shell"],
+            stdin=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        while process.poll() is None and not told.exists():
+            time.sleep(0.05)
+        if not told.exists():
+            raise PipelineError(
+                f"from_spark: Java ended with code {process.returncode} before it could analyse the plan; "
+                "what it printed says why."
+            )
+        with told.open("rb") as info:
+            port, secret = read_int(info), UTF8Deserializer().loads(info)
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    gateway.proc = process
+    return gateway
 
 
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
+"""PySpark notes in the environment that it is a client of Connect; Java would take that for itself."""

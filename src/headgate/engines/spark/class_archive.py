@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.connectors import maven
-from headgate.engines.spark.java import find_java
+from headgate.engines.spark.java import SMALL, find_java
 from headgate.errors import RunError
 
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -68,7 +68,7 @@ def _run(written: str) -> None:
     """Jobs of every kind that steps consist of.  Java writes the archive when it ends."""
     from pyspark.sql import SparkSession
 
-    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={written} {_SILENT}"
+    options = f"{SMALL} -XX:ArchiveClassesAtExit={written} {_SILENT}"
     builder = SparkSession.builder.master("local[2]").appName("class archive")
     builder = builder.config("spark.driver.extraJavaOptions", options).config("spark.ui.port", "0")
     session = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()

@@ -10,6 +10,8 @@ import subprocess
 from headgate.errors import RunError
 
 JAVA = 17
+SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options that suit a Java on this machine's few cores which runs for minutes: it compiles little."""
 _GET_JAVA = (
     f"Spark needs Java {JAVA} or newer: `make java` installs it, or install openjdk-{JAVA}-jre-headless "
     "yourself and, if there are several, point JAVA_HOME at it. Or run with engine='threads'."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headgate.engines.spark.class_archive import java_options
-from headgate.engines.spark.java import find_java, require_java
+from headgate.engines.spark.java import SMALL, find_java, require_java
 from headgate.errors import RunError
 
 DEFAULT_MASTER = "local[*]"
@@ -39,7 +39,7 @@ LOCAL_SETTINGS = {
     # A step takes a tenth of a second on cores that the driver shares with the tasks: a quick compiler and a
     # plain collector leave more of them (measured: steps a quarter shorter, a start a second shorter).  The
     # driver of a cluster has its cores to itself, and often a large heap: it keeps Java's own choice.
-    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    JAVA_OPTIONS: SMALL,
 }
 """Further settings where tasks run in the driver's own process."""
 DAEMON = {"spark.python.daemon.module": "headgate.engines.spark.daemon"}
