@@ -19,6 +19,8 @@ import headgate as hg
 import pretended_machine
 from headgate.cli import display
 from headgate.cli.main import cli
+from headgate.engines.spark.class_archive import java_options
+from headgate.engines.spark.java import SMALL
 from waiting import PATIENCE
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +32,8 @@ os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 
 os.environ.setdefault("HEADGATE_KAFKA_FALLBACK", "4.2.0,4.0.0")
 """A mirror may not have the connector of this Spark; the tests then run with what is known to do for them."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SMALL + java_options())
+"""Sessions that a test makes without Headgate live for seconds, too: their Java need not compile much."""
 pretended_machine.pretend()
 
 settings.register_profile(

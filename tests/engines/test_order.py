@@ -363,14 +363,14 @@ UNSHRUNK = [Phase.explicit, Phase.generate]
 """A recipe is readable as it is drawn; shrinking one takes minutes: add ``Phase.shrink`` when you need it."""
 
 
-@settings(max_examples=80, phases=UNSHRUNK)
+@settings(max_examples=50, phases=UNSHRUNK)
 @given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """Random networks, data, costs, workers, packets and policies, in virtual time."""
     check(recipe, turn, [(way, "simulated") for way in ways])
 
 
-@settings(max_examples=80, phases=UNSHRUNK)
+@settings(max_examples=50, phases=UNSHRUNK)
 @given(recipes(60, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_threads_emit_what_serial_execution_emits(
     ends: Ends, recipe: Recipe, turn: int, ways: list[Way]

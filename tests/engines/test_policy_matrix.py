@@ -36,7 +36,7 @@ def answers(rows: int) -> dict[str, Rows]:
 def test_every_policy_gives_the_answers_of_serial_execution(engine: hg.Engine, policy: str) -> None:
     """Order included; and every box ran, so nobody was forgotten."""
     small = policy == "tuple_at_a_time"
-    rows = 30 if small and engine.name == "spark" else 60 if small else 120
+    rows = 20 if small and engine.name == "spark" else 60 if small else 120
     app, found = graphs(rows)
     expected = answers(rows)
     report = app.run(engine, policy)

@@ -151,9 +151,9 @@ def test_the_shedder_itself_drops_and_accounts_for_it(
     """
     monkeypatch.setattr("headgate.engines.spark.session.parallelism", lambda session: 2)
     app, out, sheds = hg.App("over"), list[dict[str, int]](), list[Shed]()
-    slow = app.source("rows", Held(500, 500, 250, lambda: sheds)).universal(cost=0.02, name="slow")
-    slow.to("q", hg.to_list(out), qos=hg.QoS([(0, 1), (0.3, 1), (0.6, 0)]), importance="value % 10")
-    given = Noting(hg.policies.shedding("qos", strategy, period=0.1), sheds)
+    slow = app.source("rows", Held(500, 500, 250, lambda: sheds)).universal(cost=0.01, name="slow")
+    slow.to("q", hg.to_list(out), qos=hg.QoS([(0, 1), (0.15, 1), (0.3, 0)]), importance="value % 10")
+    given = Noting(hg.policies.shedding("qos", strategy, period=0.05), sheds)
     report = app.run(engine, given).queries["q"]
     assert report.tuples_in == 500 == report.tuples_out + report.shed
     assert report.shed > 0
@@ -208,7 +208,7 @@ class Changing(Policy):
         return decisions
 
 
-@settings(max_examples=60, phases=UNSHRUNK)
+@settings(max_examples=40, phases=UNSHRUNK)
 @given(recipes(60, 6), ways, st.sampled_from(["threads", "simulated"]), st.integers(0, 1000))
 def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
     recipe: Recipe, way: Way, engine: str, seed: int

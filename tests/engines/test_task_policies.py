@@ -64,12 +64,12 @@ def test_what_a_source_brings_is_deferred_and_what_a_worker_sends_immediate(engi
 def test_on_the_papers_machines_nothing_is_lost(name: str, machine: str) -> None:
     """Also with few workers, so that some nodes and groups have none, and queues of a few rows."""
     expected: dict[str, list[Any]] = {}
-    shop(300, expected).run(hg.Simulated(workers=1), "lp")
+    shop(90, expected).run(hg.Simulated(workers=1), "lp")
     for workers in (2, 7, None):
         found: dict[str, list[Any]] = {}
         costs = {"both": 0.001, "late": 0.01, "alone": 0.003}
         engine = hg.Simulated(topology=machine, workers=workers, packet_rows=1, costs=costs)
-        shop(300, found).run(engine, name)
+        shop(90, found).run(engine, name)
         assert found == expected
 
 
