@@ -22,8 +22,11 @@ from headgate.errors import RunError
 
 COMPACT_EVERY = 100
 _LOG, _SNAPSHOTS = "log", "snapshots"
-_IN_POSITION = ("offsets", "sources", "unread")
-"""What a start record says of finite sources: a snapshot has it in its position, as large as it may be."""
+_IN_POSITION = ("offsets", "sources", "unread", "heirs", "placed", "renamed", "restarted")
+"""What a start record says of sources and of what has changed: a snapshot has it in its position."""
+FORMAT = 3
+"""3: a new version of a pipeline says whose states its boxes take over; 2: sources log what they have
+learned, 1: all that they remember; version 0.3 wrote no number."""
 _RECORD = re.compile(r"\d{12,}\.json$")
 _AGAIN = 5
 """How often recovery starts over because another run, which still compacts, took a record from under it."""
@@ -119,6 +122,13 @@ class Log:
             self.intents[intent["step"]] = {**intent, "nodes": left}
 
     def _check_app(self, record: Data, app: str) -> None:
+        written = record.get("start", record).get("format", 0)
+        if written > FORMAT:
+            raise RunError(
+                f"checkpoint '{self.storage.root}' was written by a newer version of Headgate (its log has "
+                f"format {written}, this version reads up to {FORMAT}); run it with that version, or start "
+                "from a copy or a savepoint that was made before the upgrade."
+            )
         if record["app"] != app:
             raise RunError(
                 f"checkpoint '{self.storage.root}' belongs to application '{record['app']}', not to '{app}'; "

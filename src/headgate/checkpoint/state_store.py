@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.checkpoint import checks, private
+from headgate.checkpoint.layouts import fitted
 from headgate.checkpoint.position import StatePart
 from headgate.graph.operator import Operator
 from headgate.graph.shards import buckets_of_state
@@ -48,12 +49,12 @@ def take(
     found = missing is not None
     if missing is None:
         last = max((i for i, part in enumerate(mine) if part.full), default=-1)
-        state = operator.restore([load(root, mine[last])]) if last >= 0 else operator.open()
+        state = operator.restore([load(root, mine[last], operator)]) if last >= 0 else operator.open()
         missing = mine[last + 1 :]
         assert state is not None
         state.track()
     for part in missing:
-        state.apply(load(root, part))
+        state.apply(load(root, part, operator))
     return state, found or not mine
 
 
@@ -76,7 +77,7 @@ def _whole(shard: Shard) -> bool:
 
 def _gathered(root: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
     """A shard's state from files that were cut in another way: of each, the keys that fall to it."""
-    tables = [(part.full, _mine(operator, load(root, part), shard)) for part in parts]
+    tables = [(part.full, _mine(operator, load(root, part, operator), shard)) for part in parts]
     state = operator.restore([table for full, table in tables if full])
     assert state is not None
     state.track()
@@ -103,7 +104,13 @@ def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | No
     return None
 
 
-def load(root: str, part: StatePart) -> pa.Table:
+def load(root: str, part: StatePart, operator: Operator) -> pa.Table:
+    """A part as it was written; one of an earlier version of its box as the present one would have."""
+    table = _read(root, part)
+    return table if part.layout is None else fitted(table, part.layout, part.full, operator)
+
+
+def _read(root: str, part: StatePart) -> pa.Table:
     path = os.path.join(root, part.file)
     private.require_private(root, os.path.dirname(part.file), part.file)
     try:

@@ -38,6 +38,7 @@ from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.cli.recordings import recordings
 from headgate.cli.request import request
+from headgate.cli.upgrades import ReplayQueries, ResetQueries, upgrades
 from headgate.connectors import maven
 from headgate.engines.base import Engine, Until
 from headgate.engines.simulated import Simulated
@@ -80,6 +81,7 @@ cli.command()(request)
 cli.add_typer(generate)
 cli.add_typer(calibration)
 cli.add_typer(recordings)
+upgrades(cli)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
@@ -215,6 +217,8 @@ def run(
     admit: Annotated[
         str, typer.Option(help="'goals': refuse queries that join if that would break a goal; 'all'.")
     ] = "all",
+    reset: ResetQueries = None,
+    replay: ReplayQueries = None,
 ) -> None:
     """Run an application.
 
@@ -229,7 +233,7 @@ def run(
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
-        "spark": {"checkpoint": checkpoint, "master": master},
+        "spark": {"checkpoint": checkpoint, "master": master, "reset": reset, "replay": replay},
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)

@@ -10,23 +10,23 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from headgate.checkpoint.added_queries import first_serial, with_copies
-from headgate.checkpoint.compatibility import carry_over
+from headgate.checkpoint.added_queries import beginning
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.identity import identity
-from headgate.checkpoint.log import Log
+from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
 from headgate.checkpoint.storage import Storage, storage
+from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
 from headgate.control.line import SUCCEEDED, Line
@@ -37,6 +37,7 @@ from headgate.engines.spark import sinks
 from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
+from headgate.engines.spark.given import Given
 from headgate.engines.spark.jobs import Jobs, warm_up
 from headgate.engines.spark.observing import observe
 from headgate.engines.spark.requests import Requests
@@ -57,8 +58,6 @@ from headgate.runtime.stimuli import Asked
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
-FORMAT = 2
-"""Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
 """Buckets of keys, where their number is not given."""
 COUNT_SECONDS = 1.0
@@ -78,6 +77,9 @@ class Spark(Engine):
     tasks share a keyed box; by default four for each core, and never fewer than 64.  ``retries``: how often a
     step or a sink that fails is tried again before the query at fault is stopped.  ``options`` are settings
     of a session that is made here.
+
+    ``reset`` and ``replay`` name queries that forget their states in the checkpoint: a reset one begins anew
+    where it was, a replayed one with the earliest row, and its results come again.
     """
 
     name = "spark"
@@ -92,6 +94,8 @@ class Spark(Engine):
         *,
         retries: int = 2,
         options: dict[str, str] | None = None,
+        reset: Collection[str] = (),
+        replay: Collection[str] = (),
     ) -> None:
         if workers is not None:
             check_workers(workers, "Spark")
@@ -108,6 +112,7 @@ class Spark(Engine):
         self.workers = workers
         self.retries = retries
         self.options = options or {}
+        self.choices = Choices(_names(reset, "reset"), _names(replay, "replay"))
 
     def run(
         self,
@@ -198,7 +203,6 @@ class _Run(RealtimeRun):
     workers: Workers
     begin: float
     """When the application's run began, seconds since the epoch."""
-    _rows_before: list[int]
 
     def __init__(
         self,
@@ -239,13 +243,11 @@ class _Run(RealtimeRun):
         """The policy in force as it was before it began: each request gets a copy."""
         self.requests: Requests = Requests(self.lock) if before is None else before.requests
         self.log = Log(place)
-        self.nodes = Nodes(network)
-        self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        joined = with_copies(network, self.nodes, self.position, start, place.root)
-        if joined is not network:
-            network, self.nodes = joined, Nodes(joined)
-            self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        self.network = network
+        upgrade = Upgrade(network, self.log, engine.choices if before is None else None)
+        upgrade.refuse()
+        self.network = network = upgrade.network
+        self.nodes, self.position, self.intents = upgrade.nodes, upgrade.position, upgrade.intents
+        start = upgrade.start
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
         self.jobs = engine._jobs(session, place, network.name, ground.exchange)
@@ -254,7 +256,6 @@ class _Run(RealtimeRun):
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
-        gone = carry_over(self.nodes, self.position, start, place.root)
         for number, files in list(self.log.unpublished.items()):
             publish(files, durable=place.durable)
             self.log.published(number)
@@ -263,13 +264,7 @@ class _Run(RealtimeRun):
             # Version 0.3 did not log which folders its queries used: those of a run that began are theirs.
             for query in self.resumed:
                 self.position.claims.setdefault(query, dict(sinks.USED_BEFORE))
-        self.missed: dict[str, dict[str, int]] = {} if before is None else before.missed
-        """Of queries that joined in this run, the rows of each source that were before them."""
-        for output in network.outputs if start is not None else ():
-            if output.name not in self.resumed:
-                begin = first_serial(output, self.position, place.root)
-                own_rows = zip(self.position.names, self.position.offsets.sources, strict=True)
-                self.missed[output.name] = {name: own.below(begin) for name, own in own_rows}
+        self.given: Given = Given(self.nodes, self.position, None if before is None else before.given)
         self.begin = time.time() if before is None else before.begin
         self.position.clock = self.position.clock or self.begin
         offsets = self.position.offsets
@@ -285,9 +280,6 @@ class _Run(RealtimeRun):
         ]
         for number, own_source in enumerate(self.sources):
             own_source.place = number
-        self._rows_before = (
-            [own.rows for own in self.position.offsets.sources] if before is None else before._rows_before
-        )
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
             # The position is what the log says, the source runs ahead of it.
             source.resume(copy.deepcopy(self.position.sources.get(source.source.name)), own.rows)
@@ -309,6 +301,7 @@ class _Run(RealtimeRun):
             "next": offsets.next_serial,
             # Whoever starts the application again has seen to what had failed.
             "failed": dict.fromkeys(self.position.failed) if before is None else {},
+            **upgrade.record,
         }
         if before is None:
             self.position.failed.clear()
@@ -340,8 +333,7 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
-        if before is None:
-            self.core.driver.problems += gone
+        self.core.driver.problems += upgrade.lost + (upgrade.gone if before is None else [])
         self._chosen = partial(_chosen, engine, workers, self.buckets, bool(ground.exchange))
         self.core.chosen = self._chosen(cores)
         self.core.requests = self.requests
@@ -455,7 +447,7 @@ class _Run(RealtimeRun):
             box.key = node.key  # two that do the same are told apart by their order, which may change now
         network = other_queries(self.network, outputs, change.remove)
         for output in outputs:
-            first_serial(output, self.position, self.storage.root)  # which refuses what cannot be
+            beginning(output, self.position, self.storage.root)  # which refuses what cannot be
         Nodes(network)
         self.successor = lambda: self._succeed(network)
         self.over.set()
@@ -534,7 +526,7 @@ class _Run(RealtimeRun):
             self.alarm.notify_all()
 
     def report(self, seconds: float) -> Report:
-        report = self.core.report(seconds, *self._came())
+        report = self.core.report(seconds, *self.given.rows(self.position))
         waits = self._waits()
         for output in self.network.outputs:
             report.queries[output.name].waits_for = waits.get(output.name)
@@ -543,18 +535,14 @@ class _Run(RealtimeRun):
 
     def observe(self, calls_seen: int) -> Observation:
         with self.lock:
-            return observe(self.core, self.sources, *self._came(), self._waits(), self.now(), calls_seen)
-
-    def _came(self) -> tuple[list[int], dict[str, dict[str, int]]]:
-        """Rows of each source in this run; and in all, of queries that joined it."""
-        rows = [own.rows for own in self.position.offsets.sources]
-        came = [now - before for now, before in zip(rows, self._rows_before, strict=True)]
-        ever = {source.name: now for source, now in zip(self.network.sources, rows, strict=True)}
-        joined = {
-            query: {name: now - missed.get(name, 0) for name, now in ever.items()}
-            for query, missed in self.missed.items()
-        }
-        return came, joined
+            return observe(
+                self.core,
+                self.sources,
+                *self.given.rows(self.position),
+                self._waits(),
+                self.now(),
+                calls_seen,
+            )
 
     def _waits(self) -> dict[str, str]:
         """By query that waits for a source which does not answer: that source, and since when."""
@@ -767,6 +755,12 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _names(queries: Collection[str], what: str) -> list[str]:
+    if isinstance(queries, str):
+        raise PipelineError(f"Spark({what}={queries!r}): give a list of queries, e.g. {what}=['{queries}'].")
+    return list(queries)
 
 
 def _copied(policy: Policy) -> Policy:

@@ -1,0 +1,350 @@
+"""New versions of an application over one checkpoint: what goes on, with which answers, and what is refused.
+
+Without Spark: real sources, states, log and upgrades under a driver whose steps run in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.checkpoint.log import FORMAT, Log, decode, encode
+from headgate.checkpoint.storage import Storage
+from headgate.checkpoint.upgrade import Choices, Upgrade
+from headgate.errors import RunError
+from stepping import Driver, Rows, forget_states
+
+Build = Callable[[hg.Stream], hg.Stream]
+EVENTS = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+MORE = pa.schema([*EVENTS, ("more", pa.int64())])
+
+
+def app(folder: Path, build: Build, schema: pa.Schema = EVENTS, **options: Any) -> hg.App:
+    made = hg.App("versions")
+    rows = made.source("rows", hg.from_files(folder, format="json", schema=schema, follow=True))
+    build(rows).to(options.pop("query", "q"), hg.to_list([]), **options)
+    return made
+
+
+def write(folder: Path, number: int, more: bool = False, rows: int = 30) -> Rows:
+    """A file of the stream: a row each second, of three keys."""
+    folder.mkdir(exist_ok=True)
+    made = []
+    for i in range(number * rows, (number + 1) * rows):
+        row = {"k": i % 3, "x": i * 7 % 11, "ts": f"2026-01-01T00:{i // 60:02d}:{i % 60:02d}Z"}
+        made.append(row | ({"more": i} if more else {}))
+    (folder / f".{number}").write_text("".join(json.dumps(row) + "\n" for row in made))
+    (folder / f".{number}").rename(folder / f"{number:03d}.json")
+    return made
+
+
+def keyed(s: hg.Stream) -> Any:
+    return s.key_by("k")
+
+
+def window(*aggregates: str, kind: Any = None) -> Build:
+    kind = kind or hg.tumbling("20 seconds", on="ts")
+    return lambda s: s.key_by("k").window(kind).agg(*aggregates)
+
+
+def running(*aggregates: str) -> Build:
+    return lambda s: s.key_by("k").running(*aggregates)
+
+
+def versions(tmp_path: Path, *builds: Build, schemas: dict[int, pa.Schema] | None = None) -> list[Rows]:
+    """Each version runs over one more file, in a new process; what each gave."""
+    found = []
+    for number, build in enumerate(builds):
+        schema = (schemas or {}).get(number, EVENTS)
+        write(tmp_path / "in", number, more=schema is MORE)
+        out: dict[str, Rows] = {"q": []}
+        forget_states()
+        driver = Driver(app(tmp_path / "in", build, schema), tmp_path / "checkpoint", out)
+        driver.poll(1.0)
+        half = driver.position.offsets.next_serial - 13
+        driver.step(upto=half)
+        driver.step()
+        found.append(out["q"])
+    return found
+
+
+def undisturbed(tmp_path: Path, build: Build, files: int) -> list[Rows]:
+    return versions(tmp_path / "undisturbed", *[build] * files)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    (tmp_path / "undisturbed").mkdir()
+
+
+def only(rows: Rows, columns: list[str]) -> Rows:
+    return [{name: row[name] for name in columns} for row in rows]
+
+
+SUMS = ["count(*) AS n", "sum(x) AS total"]
+MANY = [
+    "count(DISTINCT x) AS d", "avg(x) AS a", "min(x) AS low", "max(x) AS high", "first(x) AS f",
+    "last(x) AS l", "stddev(x) AS sd", "max_by(x, ts) AS latest",
+]  # fmt: skip
+LISTS = ["collect_list(x) AS c", "collect_set(x) AS cs", "approx_percentile(x, 0.5) AS p"]
+WINDOWS = {
+    "tumbling": hg.tumbling("20 seconds", on="ts"),
+    "sliding": hg.sliding("20 seconds", every="5 seconds", on="ts"),
+    "session": hg.session("2 seconds", on="ts"),
+}
+
+
+# --- aggregates that come and go ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_an_aggregate_comes_to_a_window_and_leaves_again(tmp_path: Path, kind: str) -> None:
+    """What was there counts on as if nothing had happened; the new ones count the rows from then on."""
+    one = window(*SUMS, kind=WINDOWS[kind])
+    two = window("max(x) AS high", *SUMS[::-1], *MANY[:2], *LISTS, kind=WINDOWS[kind])
+    found = versions(tmp_path, one, two, one, two)
+    wanted = undisturbed(tmp_path, one, 4)
+    columns = ["k", "window_start", "window_end", "n", "total"]
+    assert [only(rows, columns) for rows in found] == [only(rows, columns) for rows in wanted]
+    assert any(found)
+
+
+def test_an_added_aggregate_is_that_of_the_rows_from_then_on(tmp_path: Path) -> None:
+    found = versions(tmp_path, running(*SUMS), running(*SUMS, *MANY), running(*SUMS))
+    assert [only(rows, ["n", "total"]) for rows in found] == [
+        only(rows, ["n", "total"]) for rows in undisturbed(tmp_path, running(*SUMS), 3)
+    ]
+    # As a run that begins with the second file gives it.
+    other = tmp_path / "other"
+    write(other, 1)
+    out: dict[str, Rows] = {}
+    driver = Driver(app(other, running(*SUMS, *MANY)), tmp_path / "from then", out)
+    driver.poll(1.0)
+    driver.step()
+    names = [text.split(" AS ")[1] for text in MANY]
+    for row, wanted in zip(found[1], out["q"], strict=True):
+        assert {name: row[name] for name in names} == pytest.approx({name: wanted[name] for name in names})
+
+
+def test_an_aggregate_that_was_away_counts_from_its_return(tmp_path: Path) -> None:
+    one, two = running("count(*) AS n"), running("count(*) AS n", "sum(x) AS total")
+    found = versions(tmp_path, two, one, two)
+    last = [json.loads(line) for line in (tmp_path / "in" / "002.json").read_text().splitlines()]
+    totals = [0, 0, 0]
+    for row, given in zip(last, found[2], strict=True):
+        totals[row["k"]] += row["x"]
+        assert given["total"] == totals[row["k"]]
+    assert found[2][-1]["n"] == 30
+
+
+def test_a_renamed_aggregate_keeps_what_it_counted(tmp_path: Path) -> None:
+    found = versions(tmp_path, running("count(*) AS n"), running("count(*) AS rows", "count(*) AS n"))
+    assert [row["rows"] for row in found[1]] == [row["n"] for row in found[1]]
+    assert found[1][-1]["n"] == 20
+
+
+# --- columns of sources, and boxes without state --------------------------------------------------------
+
+
+def test_a_source_gets_a_column_and_loses_it_again(tmp_path: Path) -> None:
+    found = versions(tmp_path, *[window(*SUMS)] * 3, schemas={1: MORE})
+    assert found == undisturbed(tmp_path, window(*SUMS), 3)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.key_by("k").top(2, by="x DESC"),
+        lambda s: s.top(3, by="x DESC", every="25 seconds", on="ts"),
+        lambda s: s.key_by("k").join(s.filter("x > 5").key_by("k"), within="6 seconds", on="ts"),
+        lambda s: s.drop_duplicates("x"),
+        lambda s: s.limit(50),
+    ],
+    ids=["top per key", "top", "join", "distinct", "limit"],
+)
+def test_rows_that_a_state_remembers_have_no_value_in_a_new_column(tmp_path: Path, build: Build) -> None:
+    found = versions(tmp_path, *[build] * 4, schemas={1: MORE, 2: MORE})
+    wanted = undisturbed(tmp_path, build, 4)
+    for number, rows in enumerate(wanted):
+        names = list(rows[0]) if rows else []
+        assert only(found[number], names) == rows
+    news = [row for rows in found[1:3] for row in rows]
+    assert all("more" in row for row in news)
+
+
+def test_rows_that_were_spooled_before_the_column_came_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "in", 0)
+    out: dict[str, Rows] = {}
+    first = Driver(app(tmp_path / "in", lambda s: s.filter("x > 3")), tmp_path / "checkpoint", out)
+    first.poll(1.0)
+    first.step(upto=10)
+    second = Driver(app(tmp_path / "in", lambda s: s.filter("x > 3"), MORE), tmp_path / "checkpoint", out)
+    second.step()
+    assert [row["x"] for row in out["q"]] == [i * 7 % 11 for i in range(30) if i * 7 % 11 > 3]
+    assert {row.get("more") for row in out["q"]} == {None}
+
+
+def test_a_filter_before_a_state_comes_and_goes(tmp_path: Path) -> None:
+    count = running("count(*) AS n")
+    found = versions(tmp_path, count, lambda s: count(s.filter("x < 5")), count)
+    few = sum(1 for i in range(30, 60) if i * 7 % 11 < 5)
+    assert sum(max(row["n"] for row in found[2] if row["k"] == k) for k in range(3)) == 60 + few
+    assert len(found[1]) == few
+
+
+# --- what cannot be -------------------------------------------------------------------------------------
+
+
+def refused(tmp_path: Path, one: Build, two: Build) -> str:
+    versions(tmp_path, one)
+    with pytest.raises(RunError) as error:
+        Driver(app(tmp_path / "in", two), tmp_path / "checkpoint", {})
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        (window(*SUMS), window(*SUMS, kind=hg.tumbling("30 seconds", on="ts")), "size 20 seconds before"),
+        (window(*SUMS), running(*SUMS), "'tumbling-1' was tumbling window: .*, now 'running-1' is running"),
+        (running("sum(x) AS s"), running("max(x) AS s"), "was running sum"),
+        (running(*SUMS), lambda s: s.filter("x > 2"), "'running-1' .* is not there any more"),
+        (lambda s: s.filter("x > 2"), running(*SUMS), "'running-1' .* is new"),
+        (running(*SUMS), lambda s: s.key_by("x").running(*SUMS), "keys"),
+    ],
+    ids=["size", "kind", "no aggregate left", "gone", "new", "key"],
+)  # fmt: skip
+def test_a_change_that_cannot_keep_its_state_says_which_and_what_to_do(
+    tmp_path: Path, one: Build, two: Build, said: str
+) -> None:
+    told = refused(tmp_path, one, two)
+    assert re.search(said, told), told
+    for offer in ("--reset q", "--replay q", "headgate state", "another name"):
+        assert offer in told
+
+
+def test_reset_begins_anew_where_the_query_was(tmp_path: Path) -> None:
+    versions(tmp_path, running(*SUMS))
+    write(tmp_path / "in", 1)
+    out: dict[str, Rows] = {}
+    new = app(tmp_path / "in", running("max(x) AS high"))
+    driver = Driver(new, tmp_path / "checkpoint", out, Choices(reset=["q"]))
+    driver.poll(1.0)
+    driver.step()
+    assert len(out["q"]) == 30
+    assert out["q"][0]["high"] == 30 * 7 % 11
+    Driver(new, tmp_path / "checkpoint", {})  # it need not be said again
+
+
+def test_a_query_that_did_not_change_can_be_reset_and_keeps_nothing(tmp_path: Path) -> None:
+    versions(tmp_path, running("count(*) AS n"))
+    write(tmp_path / "in", 1)
+    out: dict[str, Rows] = {}
+    driver = Driver(
+        app(tmp_path / "in", running("count(*) AS n")), tmp_path / "checkpoint", out, Choices(reset=["q"])
+    )
+    forget_states()
+    driver.poll(1.0)
+    driver.step()
+    assert [row["n"] for row in out["q"]] == [i // 3 + 1 for i in range(30)]
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_replay_begins_with_the_earliest_row(tmp_path: Path, trimmed: bool) -> None:
+    """Also if the checkpoint has let go of it: then the files are read again."""
+    for number in range(2):
+        write(tmp_path / "in", number)
+        out: dict[str, Rows] = {}
+        first = Driver(app(tmp_path / "in", running("count(*) AS n")), tmp_path / "checkpoint", out)
+        first.poll(1.0)
+        first.step()
+        if trimmed:
+            first.trim()
+    again: dict[str, Rows] = {}
+    new = app(tmp_path / "in", lambda s: s.key_by("x").running("count(*) AS n"))
+    driver = Driver(new, tmp_path / "checkpoint", again, Choices(replay=["q"]))
+    assert [source.name for source in driver.network.sources] == (["rows@q"] if trimmed else ["rows"])
+    driver.poll(1.0)
+    driver.step()
+    assert [row["x"] for row in again["q"]] == [i * 7 % 11 for i in range(60)]
+    assert driver.tuples_in() == {"q": 60}
+
+
+def test_choices_name_queries_that_there_are(tmp_path: Path) -> None:
+    versions(tmp_path, running(*SUMS))
+    new = app(tmp_path / "in", running(*SUMS))
+    with pytest.raises(RunError, match="no query 'z'"):
+        Driver(new, tmp_path / "checkpoint", {}, Choices(reset=["z"]))
+    with pytest.raises(RunError, match="both reset and replayed"):
+        Driver(new, tmp_path / "checkpoint", {}, Choices(reset=["q"], replay=["q"]))
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+
+def test_a_rename_says_so(tmp_path: Path) -> None:
+    versions(tmp_path, running("count(*) AS n"))
+    write(tmp_path / "in", 1)
+    out: dict[str, Rows] = {}
+    made = hg.App("versions")
+    source = hg.from_files(tmp_path / "in", format="json", schema=EVENTS, follow=True)
+    rows = made.source("events", source, was="rows")
+    rows.key_by("k").running("count(*) AS n").to("counts", hg.to_list([]), was="q")
+    for _ in range(2):  # told twice, it is done once
+        driver = Driver(made, tmp_path / "checkpoint", out)
+        driver.poll(1.0)
+        driver.step()
+    assert [row["n"] for row in out["counts"]] == [i // 3 + 1 for i in range(30, 60)]
+
+
+def test_a_rename_that_is_not_said_is_suspected(tmp_path: Path) -> None:
+    versions(tmp_path, running("count(*) AS n"))
+    made = app(tmp_path / "in", running("count(*) AS n"), query="counts")
+    upgrade = Upgrade(made.network, Log(Storage(str(tmp_path / "checkpoint"))))
+    assert [(v.query, v.what) for v in upgrade.verdicts] == [("counts", "begins"), ("q", "leaves")]
+    assert ".to('counts', …, was='q')" in upgrade.verdicts[1].why
+
+
+# --- crashes and formats --------------------------------------------------------------------------------
+
+
+def test_a_run_that_dies_before_its_first_step_has_lost_no_place(tmp_path: Path) -> None:
+    """Where a changed or new query begins is in the log with the start, not only with its first step."""
+    versions(tmp_path, lambda s: s.filter("x > 3"))
+    changed = app(tmp_path / "in", lambda s: s.filter("x > 4"))
+    stream = hg.Stream(changed._pipeline, changed._pipeline.outputs[0].port)
+    stream.to("late", hg.to_list([]), start="now")
+    for _ in range(2):
+        Driver(changed, tmp_path / "checkpoint", {})  # and dies
+    write(tmp_path / "in", 1)
+    out: dict[str, Rows] = {}
+    driver = Driver(changed, tmp_path / "checkpoint", out)
+    driver.poll(1.0)
+    driver.step()
+    wanted = [i * 7 % 11 for i in range(30, 60) if i * 7 % 11 > 4]
+    assert [row["x"] for row in out["q"]] == wanted
+    assert [row["x"] for row in out["late"]] == wanted
+
+
+@pytest.mark.parametrize("folder", ["log", "snapshots"])
+def test_a_log_of_a_newer_format_is_refused(tmp_path: Path, folder: str) -> None:
+    write(tmp_path / "in", 0)
+    made = app(tmp_path / "in", running("count(*) AS n"))
+    driver = Driver(made, tmp_path / "checkpoint", {})
+    driver.poll(1.0)
+    driver.step()
+    if folder == "snapshots":
+        driver.trim()
+    file = min((tmp_path / "checkpoint" / folder).iterdir())
+    record = decode(file.read_bytes())
+    record.get("start", record)["format"] = FORMAT + 1
+    file.write_bytes(encode(record))
+    with pytest.raises(RunError, match=rf"written by a newer version.*format {FORMAT + 1}.*up to {FORMAT}"):
+        Driver(made, tmp_path / "checkpoint", {})
