@@ -20,6 +20,8 @@ from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.engines.spark.connectors import way_in
 from headgate.engines.spark.given import Given
 from headgate.engines.spark.reading import read
+from headgate.engines.spark.shipping import pickled
+from headgate.engines.spark.task import pipeline_name
 from headgate.graph.network import Network
 from headgate.graph.packet import Packet
 
@@ -50,6 +52,8 @@ class Driver:
             "pipeline": self.nodes.describe(), "next": self.position.offsets.next_serial, "failed": {},
             **upgrade.record,
         }  # fmt: skip
+        data = pickled(self.nodes)
+        self.storage.replace(f"pipelines/{pipeline_name(data)}", data)
         self.log.append(self.start)
         self.pending: list[Any] = []
         self.memories: dict[str, Any] = {}

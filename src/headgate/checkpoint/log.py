@@ -44,8 +44,11 @@ class Log:
         """Files of committed steps that may still have their hidden names, by record."""
         self._since_snapshot = 0
 
-    def recover(self, nodes: Nodes, app: str) -> tuple[Position, list[Data], Data | None]:
-        """The position that the log tells, steps that were announced and not committed, the last start."""
+    def recover(self, nodes: Nodes, app: str | None) -> tuple[Position, list[Data], Data | None]:
+        """The position that the log tells, steps that were announced and not committed, the last start.
+
+        ``app`` is None for who looks at a checkpoint, whatever its application.
+        """
         for left in range(_AGAIN, -1, -1):
             snapshots = [name for _, name in self._numbered(_SNAPSHOTS)]
             try:
@@ -60,7 +63,9 @@ class Log:
                 ) from error
         raise AssertionError("unreachable")
 
-    def _recover(self, nodes: Nodes, app: str, snapshots: list[str]) -> tuple[Position, list[Data], Any]:
+    def _recover(
+        self, nodes: Nodes, app: str | None, snapshots: list[str]
+    ) -> tuple[Position, list[Data], Any]:
         position = Position(nodes)
         start: Data | None = None
         self.next = self._since_snapshot = 0
@@ -121,7 +126,7 @@ class Log:
         if left:
             self.intents[intent["step"]] = {**intent, "nodes": left}
 
-    def _check_app(self, record: Data, app: str) -> None:
+    def _check_app(self, record: Data, app: str | None) -> None:
         written = record.get("start", record).get("format", 0)
         if written > FORMAT:
             raise RunError(
@@ -129,7 +134,7 @@ class Log:
                 f"format {written}, this version reads up to {FORMAT}); run it with that version, or start "
                 "from a copy or a savepoint that was made before the upgrade."
             )
-        if record["app"] != app:
+        if app is not None and record["app"] != app:
             raise RunError(
                 f"checkpoint '{self.storage.root}' belongs to application '{record['app']}', not to '{app}'; "
                 "give each application a checkpoint of its own."

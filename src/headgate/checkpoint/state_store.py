@@ -95,6 +95,11 @@ def _mine(operator: Operator, table: pa.Table, shard: Shard) -> pa.Table:
     return table.filter(pa.array((found >= low) & (found < high)))
 
 
+def whole(root: str, operator: Operator, parts: Sequence[StatePart]) -> Any:
+    """The state of all keys, to be looked at."""
+    return _gathered(root, operator, parts, (0, 1, 1))
+
+
 def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | None:
     """The changes that a state of that version lacks; None if it cannot be brought up to date."""
     for place, part in enumerate(parts):

@@ -219,6 +219,10 @@ def run(
     ] = "all",
     reset: ResetQueries = None,
     replay: ReplayQueries = None,
+    from_savepoint: Annotated[
+        Path | None,
+        typer.Option(help="Spark: begin the new --checkpoint from this folder of `headgate savepoint`."),
+    ] = None,
 ) -> None:
     """Run an application.
 
@@ -233,7 +237,13 @@ def run(
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
-        "spark": {"checkpoint": checkpoint, "master": master, "reset": reset, "replay": replay},
+        "spark": {
+            "checkpoint": checkpoint,
+            "master": master,
+            "reset": reset,
+            "replay": replay,
+            "savepoint": from_savepoint,
+        },
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)

@@ -1,20 +1,28 @@
-"""Commands about what a checkpoint has: ``plan``."""
+"""Commands about what a checkpoint has: ``plan``, ``savepoint`` and ``state``."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from headgate.checkpoint import savepoint as savepoints
 from headgate.checkpoint.log import Log
+from headgate.checkpoint.owner import claim
+from headgate.checkpoint.state_view import BoxState, states
 from headgate.checkpoint.storage import Storage, storage
 from headgate.checkpoint.upgrade import REFUSED, Choices, Upgrade
 from headgate.cli.checkout import load_app
+from headgate.cli.control import AppName
 from headgate.cli.display import console, say, shown, titled
-from headgate.errors import SourceError
+from headgate.control.socket import call
+from headgate.engines.spark.task import pipeline
+from headgate.errors import PipelineError, RunError, SourceError, nearest
+from headgate.runtime.dead_letters import json_value
 
 ResetQueries = Annotated[
     list[str] | None,
@@ -33,7 +41,8 @@ _COLORS = {"goes on": "green", "begins": "blue", "leaves": "yellow", "refused": 
 
 def upgrades(cli: typer.Typer) -> None:
     """Add the commands to the command line."""
-    cli.command()(plan)
+    for command in (plan, savepoint, state):
+        cli.command()(command)
 
 
 def existing(folder: Path) -> Storage:
@@ -83,3 +92,89 @@ def _show(upgrade: Upgrade, app: str) -> None:
             for offer in one.offers:
                 say(f"  - {shown(offer)}")
     say("The upgrade would be accepted." if upgrade.accepted else "The upgrade would be refused.")
+
+
+def savepoint(
+    folder: Annotated[Path, typer.Argument(help="Where to: a new folder.")],
+    app: AppName = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Of a checkpoint whose application does not run.")
+    ] = None,
+) -> None:
+    """Write a savepoint: a consistent copy of a checkpoint, of a running application or of a stopped one.
+
+    A run begins from it with `headgate run app.py --from-savepoint FOLDER --checkpoint NEW`.
+
+    Example: `headgate savepoint before-upgrade --app shop`
+    """
+    if checkpoint is None:
+        label = call(app, "savepoint", folder=os.path.abspath(folder))
+    else:
+        place = existing(checkpoint)
+        held = claim(place, "headgate savepoint")
+        try:
+            label = savepoints.savepoint(place, storage(folder))
+        finally:
+            held.release()
+    say(
+        f"Savepoint of {shown(label['app'])} after step {label['step']}: {len(label['queries'])} queries, "
+        f"{label['files']} files in {shown(str(folder))}."
+    )
+
+
+def state(
+    place: Annotated[str, typer.Argument(help="A running application's name, a checkpoint or a savepoint.")],
+    query: Annotated[str, typer.Argument(help="The query's name.")],
+    limit: Annotated[int, typer.Option(min=0, help="Rows of each box; 0: all.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON instead of tables.")] = False,
+) -> None:
+    """Show what a query's boxes remember: their keys and values, after the last commit.
+
+    Example: `headgate state state/shop carts --limit 20`
+    """
+    root = place if os.path.isdir(place) else call(place, "checkpoint")["root"]
+    for left in (True, False):
+        try:
+            found = _states(existing(Path(root)), query)
+            break
+        except RunError:  # a running application has written the state anew, and removed what it was
+            if not left:
+                raise
+    if as_json:
+        typer.echo(json.dumps([_data(each, limit) for each in found]))
+        return
+    if not found:
+        say(f"Query '{shown(query)}' has no box with a state.")
+    for each in found:
+        _print_state(each, limit)
+
+
+def _states(place: Storage, query: str) -> list[BoxState]:
+    position = savepoints.told(place)
+    names = sorted(
+        place.names("pipelines"), key=lambda name: os.path.getmtime(place.path(f"pipelines/{name}"))
+    )
+    if not names:
+        raise SourceError(f"There is no pipeline in {place.root}; it was made by an older version.")
+    nodes = pipeline(place.root, names[-1])
+    known = [outlet.name for outlet in nodes.outlets]
+    if query not in known:
+        raise PipelineError(f"There is no query '{query}'.{nearest(query, known)}")
+    return states(place.root, nodes, position, query)
+
+
+def _data(own: BoxState, limit: int) -> dict[str, Any]:
+    table = own.table.slice(0, limit or None)
+    rows = json_value(table.to_pylist())
+    return {"box": own.box, "does": own.does, "at": own.at, "rows": own.table.num_rows, "state": rows}
+
+
+def _print_state(own: BoxState, limit: int) -> None:
+    rows = own.table.num_rows
+    title = f"{shown(own.box)} ({shown(own.does)}), up to tuple {own.at:,}: {rows:,} rows"
+    table = titled(title, *map(shown, own.table.column_names))
+    for row in own.table.slice(0, limit or None).to_pylist():
+        table.add_row(*("" if value is None else shown(str(value)) for value in row.values()))
+    console.print(table)
+    if limit and rows > limit:
+        say(f"The first {limit} rows; --limit 0 shows all of them.")

@@ -25,6 +25,7 @@ from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
+from headgate.checkpoint.savepoint import begin_from
 from headgate.checkpoint.storage import Storage, storage
 from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.connectors.folder import publish
@@ -79,7 +80,8 @@ class Spark(Engine):
     of a session that is made here.
 
     ``reset`` and ``replay`` name queries that forget their states in the checkpoint: a reset one begins anew
-    where it was, a replayed one with the earliest row, and its results come again.
+    where it was, a replayed one with the earliest row, and its results come again.  ``savepoint``: a folder
+    that ``headgate savepoint`` wrote; a new checkpoint begins there, with an identity of its own.
     """
 
     name = "spark"
@@ -96,6 +98,7 @@ class Spark(Engine):
         options: dict[str, str] | None = None,
         reset: Collection[str] = (),
         replay: Collection[str] = (),
+        savepoint: str | os.PathLike[str] | None = None,
     ) -> None:
         if workers is not None:
             check_workers(workers, "Spark")
@@ -112,6 +115,9 @@ class Spark(Engine):
         self.workers = workers
         self.retries = retries
         self.options = options or {}
+        if savepoint is not None and checkpoint is None:
+            raise PipelineError("Spark(savepoint=…): give the new run a checkpoint= of its own, too.")
+        self.savepoint = savepoint
         self.choices = Choices(_names(reset, "reset"), _names(replay, "replay"))
 
     def run(
@@ -132,6 +138,8 @@ class Spark(Engine):
         place.prepare()
         held = claim(place, network.name) if kept else None
         try:
+            if self.savepoint is not None:
+                begin_from(storage(self.savepoint), place)
             session, cores, local = self._ready(network)
             asked = workers or self.workers or cores
             # Tasks on this machine hand each other packets through files; on a cluster Spark carries them.
