@@ -403,3 +403,28 @@ def test_boxes_behind_a_window_come_and_go(tmp_path: Path) -> None:
     changed = ["more" in row for row in parts[-1]]
     assert any(changed)
     assert not all(changed)
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_filter_before_a_state_and_an_aggregate_change_while_rows_go_on(tmp_path: Path) -> None:
+    write_orders(tmp_path / "orders", 2, 500, seed=1)
+    engine = hg.Spark(checkpoint=tmp_path / "checkpoint", workers=1, options=QUICK)
+    found: list[Rows] = []
+    for number, (condition, more) in enumerate(
+        [("amount < 50", []), ("amount < 90", ["max(amount) AS high"]), ("amount < 50", [])]
+    ):
+        made = hg.App("simple")
+        orders = made.source("orders", hg.from_files(tmp_path / "orders"))
+        sums = orders.filter(condition).key_by("user").running("sum(amount) AS total", *more)
+        sums.to("sums", hg.to_parquet(tmp_path / "out"))
+        if number < 2:
+            with pytest.raises(Crash), crashing(4):
+                made.run(engine, Whole())
+        else:
+            made.run(engine, Whole())
+        found.append(read(tmp_path / "out"))
+    totals: dict[int, int] = {}
+    for row in found[-1]:
+        totals[row["user"]] = totals.get(row["user"], 0) + row["amount"]
+        assert row["total"] == totals[row["user"]]
+    assert 0 < len(found[0]) < len(found[1]) < len(found[2])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -348,3 +349,32 @@ def test_a_log_of_a_newer_format_is_refused(tmp_path: Path, folder: str) -> None
     file.write_bytes(encode(record))
     with pytest.raises(RunError, match=rf"written by a newer version.*format {FORMAT + 1}.*up to {FORMAT}"):
         Driver(made, tmp_path / "checkpoint", {})
+
+
+def test_a_checkpoint_of_version_0_3_goes_on(tmp_path: Path) -> None:
+    """Version 0.3 (45a99e6) ran this application on Spark for three seconds: 109 rows of 200."""
+    with zipfile.ZipFile(Path(__file__).parent / "version_0_3.zip") as stored:
+        stored.extractall(tmp_path / "checkpoint")
+    made = hg.App("old")
+    ticks = made.source("ticks", hg.from_rate(40, limit=200))
+    by_k = ticks.with_columns("value % 3 AS k").key_by("k")
+    by_k.running("count(*) AS n", "sum(value) AS total").to("sums", hg.to_list([]))
+    windows = by_k.window(hg.tumbling("1 second", on="timestamp"))
+    windows.agg("count(*) AS n", "max(value) AS high").to("windows", hg.to_list([]))
+    ticks.filter("value % 10 = 0").to("few", hg.to_list([]))
+    out: dict[str, Rows] = {}
+    driver = Driver(made, tmp_path / "checkpoint", out)
+    assert [(v.query, v.what, v.at) for v in driver.upgrade.verdicts] == [
+        (query, "goes on", 109) for query in ("sums", "windows", "few")
+    ]
+    for _ in range(2):
+        driver.poll(1_000.0)
+        driver.step()
+        driver = Driver(made, tmp_path / "checkpoint", out)  # as this version wrote it
+    assert [(row["value"], row["n"], row["total"]) for row in out["sums"]] == [
+        (x, x // 3 + 1, sum(range(x % 3, x + 1, 3))) for x in range(109, 200)
+    ]
+    # Rows 80 to 108 were counted by version 0.3, the last of the second by this one.
+    second = [row for row in out["windows"] if row["window_end"].second == 3]
+    assert [(row["k"], row["n"], row["high"]) for row in second] == [(0, 13, 117), (1, 13, 118), (2, 14, 119)]
+    assert [row["value"] for row in out["few"]] == list(range(110, 200, 10))

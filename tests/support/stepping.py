@@ -42,13 +42,13 @@ class Driver:
         self.upgrade = upgrade = Upgrade(network, self.log, choices)
         upgrade.refuse()
         self.network, self.nodes, self.position = upgrade.network, upgrade.nodes, upgrade.position
-        self.position.clock = CLOCK
+        self.position.clock = self.clock = self.position.clock or CLOCK
         self.sources = [way_in(source, self.storage, None, False) for source in self.network.sources]
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
             source.resume(copy.deepcopy(self.position.sources.get(source.source.name)), own.rows)
         self.given = Given(self.nodes, self.position, None)
         self.start = {
-            "kind": "start", "format": FORMAT, "app": self.network.name, "clock": CLOCK, "buckets": 1,
+            "kind": "start", "format": FORMAT, "app": self.network.name, "clock": self.clock, "buckets": 1,
             "pipeline": self.nodes.describe(), "next": self.position.offsets.next_serial, "failed": {},
             **upgrade.record,
         }  # fmt: skip
@@ -62,7 +62,7 @@ class Driver:
     def poll(self, now: float) -> None:
         """Ask every source for what it has at a time; it is logged with the next step."""
         for place, source in enumerate(self.sources):
-            for extent in source.poll(CLOCK + now, CLOCK) if not source.ended else ():
+            for extent in source.poll(self.clock + now, self.clock) if not source.ended else ():
                 self.position.offsets.admit(place, extent)
                 self.pending.append([place, [extent.unit, extent.first, extent.rows, extent.arrival]])
             news = source.news()
@@ -125,7 +125,7 @@ class Driver:
                 _, origin = self.nodes.sources[feed.place]
                 pieces = self.position.offsets.sources[feed.place].pieces(low, high)
                 needs = self.nodes.needs[feed.place]
-                found = read(origin, needs, pieces, self.storage.root, CLOCK)
+                found = read(origin, needs, pieces, self.storage.root, self.clock)
                 assert not found.failed, found.failed
                 packets += found.packets
             else:

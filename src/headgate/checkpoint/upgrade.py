@@ -302,8 +302,9 @@ class Upgrade:
                 own = f"{key}@{query}"
                 name = own if own in self.nodes.by_key else key
                 if slot.heir is not None:
-                    was, now = boxes[slot.heir].get("what") or {}, natural[key]["what"]
-                    taken[name] = {"of": slot.heir, "was": layout(was), "now": layout(now)}
+                    now = layout(natural[key]["what"])
+                    told = boxes[slot.heir].get("what")  # if it is not told, the box is one of the same text
+                    taken[name] = {"of": slot.heir, "was": layout(told) if told else now, "now": now}
                 elif slot.begins is not None:
                     placed[name] = slot.begins
         for outlet in self.nodes.outlets:

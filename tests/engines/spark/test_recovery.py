@@ -300,29 +300,6 @@ def test_a_changed_stateful_query_is_refused_unless_it_may_begin_anew(tmp_path: 
     assert len(read(tmp_path / "out")) == before + len(again)
 
 
-def test_a_filter_before_a_state_and_an_aggregate_change_while_rows_go_on(tmp_path: Path) -> None:
-    write_orders(tmp_path / "orders", 2, 500, seed=1)
-    found: list[Rows] = []
-    for number, (condition, more) in enumerate(
-        [("amount < 50", []), ("amount < 90", ["max(amount) AS high"]), ("amount < 50", [])]
-    ):
-        made = hg.App("simple")
-        orders = made.source("orders", hg.from_files(tmp_path / "orders"))
-        sums = orders.filter(condition).key_by("user").running("sum(amount) AS total", *more)
-        sums.to("sums", hg.to_parquet(tmp_path / "out"))
-        if number < 2:
-            with pytest.raises(Crash), crashing(4):
-                made.run(spark(tmp_path), Trains(200, number))
-        else:
-            made.run(spark(tmp_path))
-        found.append(read(tmp_path / "out"))
-    totals: dict[int, int] = {}
-    for row in found[-1]:
-        totals[row["user"]] = totals.get(row["user"], 0) + row["amount"]
-        assert row["total"] == totals[row["user"]]
-    assert 0 < len(found[0]) < len(found[1]) < len(found[2])
-
-
 def test_the_checkpoint_of_another_application_is_refused(tmp_path: Path) -> None:
     write_orders(tmp_path / "orders", 1, 100, seed=1)
     simple(tmp_path, {"low": "amount < 50"}).run(spark(tmp_path))

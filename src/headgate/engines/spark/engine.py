@@ -22,6 +22,7 @@ from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.identity import identity
 from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
+from headgate.checkpoint.names import safe_name
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
@@ -253,6 +254,7 @@ class _Run(RealtimeRun):
         self.log = Log(place)
         upgrade = Upgrade(network, self.log, engine.choices if before is None else None)
         upgrade.refuse()
+        _rename_history(place, upgrade.record.get("renamed", {}).get("queries", {}))
         self.network = network = upgrade.network
         self.nodes, self.position, self.intents = upgrade.nodes, upgrade.position, upgrade.intents
         start = upgrade.start
@@ -711,6 +713,9 @@ class _Run(RealtimeRun):
                         source.lag += max(now - (extent.arrival or now), 0.0) * extent.rows
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
+                    if source.lost:
+                        self.core.driver.problems.append(source.lost)
+                        source.lost = ""
                     if extents:
                         self._remember(source)
                     if source.ended and own.ended_at is None and place not in self.broken:
@@ -763,6 +768,14 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _rename_history(place: Storage, queries: dict[str, str]) -> None:
+    """What queries have kept goes with them to their new names; a crash may come before or after."""
+    for new, old in queries.items():
+        was, now = (place.path(f"history/{safe_name(name)}") for name in (old, new))
+        if os.path.isdir(was) and not os.path.exists(now):
+            os.rename(was, now)
 
 
 def _names(queries: Collection[str], what: str) -> list[str]:

@@ -32,6 +32,9 @@ class OffsetSource:
     place = 0
     """Its number among the sources."""
 
+    lost = ""
+    """What is gone of the rows that a query asked for, once that is known; told once."""
+
     fresh: frozenset[str] = frozenset()
     """Files that it has written for rows that are not admitted yet: no extent names them, but one will."""
 
