@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import headgate as hg
 from benchmarks.experiments.spark.at_once import AtOnce, DriverAlone
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.storage import Storage
-from headgate.engines.spark import planner
 from headgate.engines.spark.core import SparkCore
 from headgate.engines.spark.sharing import Shape, Sharing
 from headgate.errors import HeadgateError
@@ -153,7 +153,7 @@ def measure(kind: str, size: int, seconds: float, settle: float) -> Cost:
         stack.enter_context(watch.on(Log, "append", lambda *_: "log"))
         stack.enter_context(watch.on(Position, "apply", lambda *_: "position"))
         stack.enter_context(watch.on(Storage, "create", create))
-        planner.Sharing = AllCores  # type: ignore[misc]  # this process measures, and ends
+        stack.enter_context(mock.patch("headgate.engines.spark.planner.Sharing", AllCores))
         engine = DriverAlone(cores, str(Path(folder) / "checkpoint"), COST[kind], max(64, size))
         threading.Thread(target=look, daemon=True).start()
         app(kind, size).run(engine, until=None)

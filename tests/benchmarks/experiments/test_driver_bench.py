@@ -30,7 +30,7 @@ def test_a_keyed_step_looks_at_each_part_of_its_state_a_fixed_number_of_times(tm
         return run(self, slot, order, *given)
 
     app = hg.App("keyed")
-    rows = app.source("rows", hg.from_rate(1_000_000, limit=400_000))
+    rows = app.source("rows", hg.from_rate(1_000_000, limit=1_000_000))
     rows.key_by("value").running("count(*) AS n").to("query", hg.to_function(lambda query, batch: None))
     with (
         mock.patch(f"{SPARK}.planner.Sharing", AllCores),
@@ -44,3 +44,5 @@ def test_a_keyed_step_looks_at_each_part_of_its_state_a_fixed_number_of_times(tm
     parts = sum(len(member.state) for order in orders for member in order.members.values())
     assert parts > CORES
     assert looks <= 2 * parts
+    longest = max(len(member.state) for order in orders for member in order.members.values())
+    assert longest <= 17 * CORES, "orders name the parts of a state, so these must stay few"

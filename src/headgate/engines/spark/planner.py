@@ -37,8 +37,10 @@ FIRST_ROWS = 65_536
 """Rows of a box's first call, whose cost is not known."""
 COMPACT_BYTES = 1 << 20
 """Changes of a shard that are kept beside its snapshot, however small that is."""
+PART_BYTES = COMPACT_BYTES // 16
+"""What a part counts for beside its own bytes: every work order names it, and a restart opens it."""
 LONGEST_CHAIN = 512
-"""Parts of a shard's state, each of which a restart has to open."""
+"""Parts of a shard's state, however large its snapshot is."""
 
 
 class Planner:
@@ -254,7 +256,7 @@ class Planner:
             own = by_shard[*shard, self._buckets]
             base = sum(part.length for part in own if part.full)
             changes = sum(part.length for part in own if not part.full)
-            if changes > max(base, COMPACT_BYTES) or len(own) > LONGEST_CHAIN:
+            if changes + PART_BYTES * len(own) > max(base, COMPACT_BYTES) or len(own) > LONGEST_CHAIN:
                 full.append(shard)
         return frozenset(full)
 
