@@ -13,6 +13,7 @@ from headgate.checkpoint.graph import Node
 from headgate.checkpoint.offsets import REFUSED
 from headgate.checkpoint.position import QueueFile, StatePart
 from headgate.checkpoint.state_store import covers
+from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import cuts
 from headgate.engines.spark.cursors import Cursors
 from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
@@ -52,8 +53,7 @@ class Planner:
         catalog: Catalog,
         *,
         cores: int,
-        root: str,
-        durable: bool,
+        storage: Storage,
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
@@ -67,7 +67,7 @@ class Planner:
         self.sharing = Sharing(cores, BULK if bulk else BUDGET, bulk)
         self.exchange, self.secret = exchange, secret
         self.idle_sources: set[int] = set()
-        self._root, self._durable, self._pipeline = root, durable, pipeline
+        self._storage, self._pipeline = storage, pipeline
         self._framed, self._buckets = framed, buckets
         self._shares: Shape | None = None
         """How the last step was shared out, if by whole queries: the next one will be, too."""
@@ -109,8 +109,7 @@ class Planner:
         order = WorkOrder(
             number,
             uuid.uuid4().hex[:8],
-            self._root,
-            self._durable,
+            self._storage,
             self._pipeline,
             self.position.clock,
             members,
@@ -147,7 +146,7 @@ class Planner:
         """Rows of a queue file from a serial on.  Its cuts tell that nearly; the file itself knows."""
         if file.first >= cursor:
             return file.rows
-        packets = read_queue(self._root, file.name, file.check, schema)
+        packets = read_queue(self._storage, file.name, file.check, schema)
         return sum([len(between(packet, cursor, 1 << 62)) for packet in packets])
 
     def _wanted(self, call: Call) -> int:
