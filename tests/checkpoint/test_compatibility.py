@@ -16,10 +16,10 @@ from checkpoints import Crash, Rows, crashing, read, write_orders
 from headgate import testing
 from headgate.checkpoint.differences import difference
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.offsets import Admitted, Extent
 from headgate.checkpoint.position import Position, QueueFile
-from headgate.checkpoint.storage import Storage
 from headgate.checkpoint.upgrade import Upgrade
 from headgate.errors import RunError
 from headgate.graph.durations import parse_duration, spell_duration
@@ -83,7 +83,7 @@ def meet(old: str, new: str, arrange: Callable[[Position, Nodes], None] | None =
     if arrange is not None:
         arrange(position, before)
     with tempfile.TemporaryDirectory() as folder:
-        log = Log(Storage(folder, durable=False))
+        log = Log(Folder(folder, durable=False))
         log.next = 1
         log.compact(position, {"kind": "start", "app": "shop", "pipeline": before.describe()}, "shop")
         return Upgrade(nodes(new).network, Log(log.storage))

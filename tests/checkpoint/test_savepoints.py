@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import headgate as hg
 from headgate.checkpoint.identity import identity
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.savepoint import begin_from, savepoint
-from headgate.checkpoint.storage import Storage
 from headgate.cli.main import cli
 from headgate.errors import RunError
 from stepping import Driver, Rows, forget_states
@@ -75,7 +75,7 @@ def go_on(tmp_path: Path, folder: Path) -> dict[str, Rows]:
 def test_a_new_checkpoint_goes_on_from_a_savepoint_whatever_became_of_the_old_one(
     tmp_path: Path, checkpoint: Path
 ) -> None:
-    old, saved, new = (Storage(str(path)) for path in (checkpoint, tmp_path / "saved", tmp_path / "new"))
+    old, saved, new = (Folder(str(path)) for path in (checkpoint, tmp_path / "saved", tmp_path / "new"))
     label = savepoint(old, saved)
     assert label["queries"] == ["sums", "windows"]
     wanted = go_on(tmp_path, checkpoint)
@@ -90,7 +90,7 @@ def test_a_new_checkpoint_goes_on_from_a_savepoint_whatever_became_of_the_old_on
     assert identity(new) != identity(old)
     begin_from(saved, new)
     assert go_on(tmp_path, tmp_path / "new") == {}, "it goes on where it was, not at the savepoint again"
-    other = Storage(str(tmp_path / "other"))
+    other = Folder(str(tmp_path / "other"))
     other.prepare()
     begin_from(saved, other)
     assert go_on(tmp_path, tmp_path / "other") == wanted, "a savepoint serves more than once"
@@ -99,7 +99,7 @@ def test_a_new_checkpoint_goes_on_from_a_savepoint_whatever_became_of_the_old_on
 def test_only_what_the_log_names_is_copied(tmp_path: Path, checkpoint: Path) -> None:
     (checkpoint / "states" / "000000099-left.arrow").write_bytes(b"x")
     (checkpoint / "spool" / "left.arrow").write_bytes(b"x")
-    savepoint(Storage(str(checkpoint)), Storage(str(tmp_path / "saved")))
+    savepoint(Folder(str(checkpoint)), Folder(str(tmp_path / "saved")))
     found = {str(path.relative_to(tmp_path / "saved")) for path in (tmp_path / "saved").rglob("*.arrow")}
     assert found
     assert not any("left" in name for name in found)
@@ -108,16 +108,16 @@ def test_only_what_the_log_names_is_copied(tmp_path: Path, checkpoint: Path) -> 
 
 
 def test_folders_that_are_something_else_are_refused(tmp_path: Path, checkpoint: Path) -> None:
-    old, saved = Storage(str(checkpoint)), Storage(str(tmp_path / "saved"))
+    old, saved = Folder(str(checkpoint)), Folder(str(tmp_path / "saved"))
     with pytest.raises(RunError, match="has a checkpoint or a savepoint already"):
         savepoint(old, old)
     savepoint(old, saved)
     with pytest.raises(RunError, match="has a checkpoint or a savepoint already"):
         begin_from(saved, old)
     with pytest.raises(RunError, match="no savepoint in"):
-        begin_from(old, Storage(str(tmp_path / "new")))
+        begin_from(old, Folder(str(tmp_path / "new")))
     with pytest.raises(RunError, match="no checkpoint in"):
-        savepoint(Storage(str(tmp_path / "nothing")), Storage(str(tmp_path / "more")))
+        savepoint(Folder(str(tmp_path / "nothing")), Folder(str(tmp_path / "more")))
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ def test_state_is_a_table(tmp_path: Path, checkpoint: Path, headgate: Callable[.
     assert (sums["rows"], len(sums["state"])) == (2, 1)
     assert sums["state"][0]["total"] == "30"
     assert "The first 1 rows" in headgate("state", checkpoint, "sums", "--limit", 1)
-    savepoint(Storage(str(checkpoint)), Storage(str(tmp_path / "saved")))
+    savepoint(Folder(str(checkpoint)), Folder(str(tmp_path / "saved")))
     assert json.loads(headgate("state", tmp_path / "saved", "windows", "--json")) == told
 
 
 def test_a_savepoint_of_a_checkpoint_that_is_in_use_is_refused(
     tmp_path: Path, checkpoint: Path, headgate: Callable[..., str]
 ) -> None:
-    held = claim(Storage(str(checkpoint)), "saved")
+    held = claim(Folder(str(checkpoint)), "saved")
     try:
         with pytest.raises(RunError, match="'saved' runs on it"):
             headgate("savepoint", tmp_path / "saved", "--checkpoint", checkpoint)

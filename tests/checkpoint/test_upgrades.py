@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import FORMAT, Log, decode, encode
-from headgate.checkpoint.storage import Storage
 from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.errors import RunError
 from stepping import Driver, Rows, forget_states
@@ -308,7 +308,7 @@ def test_a_rename_says_so(tmp_path: Path) -> None:
 def test_a_rename_that_is_not_said_is_suspected(tmp_path: Path) -> None:
     versions(tmp_path, running("count(*) AS n"))
     made = app(tmp_path / "in", running("count(*) AS n"), query="counts")
-    upgrade = Upgrade(made.network, Log(Storage(str(tmp_path / "checkpoint"))))
+    upgrade = Upgrade(made.network, Log(Folder(str(tmp_path / "checkpoint"))))
     assert [(v.query, v.what) for v in upgrade.verdicts] == [("counts", "begins"), ("q", "leaves")]
     assert ".to('counts', …, was='q')" in upgrade.verdicts[1].why
 

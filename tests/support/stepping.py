@@ -13,9 +13,9 @@ from typing import Any
 import headgate as hg
 from headgate.checkpoint import state_store
 from headgate.checkpoint.graph import Node
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
-from headgate.checkpoint.storage import Storage
 from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.engines.spark.connectors import way_in
 from headgate.engines.spark.given import Given
@@ -36,7 +36,7 @@ class Driver:
         self, app: hg.App | Network, folder: Path, out: dict[str, Rows], choices: Choices | None = None
     ) -> None:
         network = app if isinstance(app, Network) else app.network
-        self.storage, self.out = Storage(str(folder)), out
+        self.storage, self.out = Folder(str(folder)), out
         self.storage.prepare()
         self.log = Log(self.storage)
         self.upgrade = upgrade = Upgrade(network, self.log, choices)
@@ -92,12 +92,12 @@ class Driver:
             elif not node.stateful:
                 results[node.place] = node.operator.process(inputs, None)
             else:
-                state, _ = state_store.take(self.storage.root, node.key, node.operator, own.state, (0, 1, 1))
+                state, _ = state_store.take(self.storage, node.key, node.operator, own.state, (0, 1, 1))
                 results[node.place] = node.operator.process(inputs, state)
                 name = f"states/{record['step']:09d}-{node.place}.arrow"
                 file = state_store.StateFile(name)
                 part = file.add(state, not own.state, f"{record['step']}", (0, 1, 1))
-                self.storage.write(name, b"".join(bytes(data) for data in file.parts))
+                self.storage.write(name, file.parts)
                 change["state"] = [{name: getattr(part, name) for name in part.__slots__}]
             record["nodes"][node.key] = change
         self._commit(record)
@@ -125,7 +125,7 @@ class Driver:
                 _, origin = self.nodes.sources[feed.place]
                 pieces = self.position.offsets.sources[feed.place].pieces(low, high)
                 needs = self.nodes.needs[feed.place]
-                found = read(origin, needs, pieces, self.storage.root, self.clock)
+                found = read(origin, needs, pieces, self.storage, self.clock)
                 assert not found.failed, found.failed
                 packets += found.packets
             else:

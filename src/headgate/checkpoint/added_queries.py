@@ -18,6 +18,7 @@ from typing import Any
 
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position
+from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
 from headgate.graph.network import (
     Arrow,
@@ -47,10 +48,10 @@ class Beginning:
     """What is really gone, in words."""
 
 
-def beginning(output: Output, position: Position, root: str) -> Beginning:
+def beginning(output: Output, position: Position, storage: Storage) -> Beginning:
     """Where a query that joins begins; an error if it asks for rows that nothing has any more.
 
-    ``root`` is the checkpoint's folder.
+    ``storage`` is the checkpoint's.
     """
     offsets = position.offsets
     if output.start == "now":
@@ -59,7 +60,7 @@ def beginning(output: Output, position: Position, root: str) -> Beginning:
         return Beginning(min((own.serials[0] for own in offsets.sources if own.serials), default=0))
     sources = {source.name: source for source in sources_before(output.port)}
     read = {n: own for n, own in zip(position.names, offsets.sources, strict=True) if n in sources}
-    gone = {name: own.gone(root) for name, own in read.items()}
+    gone = {name: own.gone(storage) for name, own in read.items()}
     if output.start == "earliest":
         if not any(rows for rows, _ in gone.values()):
             return Beginning(min((own.serials[0] for own in read.values() if own.serials), default=0))

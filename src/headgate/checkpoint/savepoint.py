@@ -8,7 +8,6 @@ copied.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import uuid
@@ -16,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headgate.checkpoint.disk import make_folder
+from headgate.checkpoint.disk import make_folder, sync_folder
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.offsets import REFUSED, SPOOL
 from headgate.checkpoint.position import Position
@@ -44,7 +44,7 @@ def savepoint(source: Storage, target: Storage) -> dict[str, Any]:
     files = _copy(source, target, position)
     log.storage = target
     log.compact(position, start, start["app"])
-    target.write(_LABEL, json.dumps(label).encode())
+    target.write(_LABEL, [json.dumps(label).encode()])
     return label | {"files": files}
 
 
@@ -96,11 +96,25 @@ def _copy(source: Storage, target: Storage, position: Position) -> int:
         if target.exists(name):
             continue
         try:
-            make_folder(Path(target.path(name)).parent, durable=target.durable, private=True)
-            os.link(source.path(name), target.path(name))
+            if not _linked(source, target, name):
+                target.write(name, [source.read(name)])
         except FileNotFoundError as error:
-            raise RunError(f"'{source.root}': its file {name} is missing; restore it first.") from error
-        except OSError:  # another file system, or one without hard links
-            with contextlib.suppress(FileExistsError):
-                target.write(name, source.read(name))
+            raise RunError(f"'{source}': its file {name} is missing; restore it first.") from error
     return len(names)
+
+
+def _linked(source: Storage, target: Storage, name: str) -> bool:
+    """Give a file another name, if both places are folders of one file system with hard links."""
+    if not isinstance(source, Folder) or not isinstance(target, Folder):
+        return False
+    place = Path(target.path(name))
+    make_folder(place.parent, durable=target.durable, private=True)
+    try:
+        os.link(source.path(name), place)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    if target.durable:
+        sync_folder(place.parent)
+    return True

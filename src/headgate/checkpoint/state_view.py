@@ -10,6 +10,7 @@ import pyarrow as pa
 from headgate.checkpoint import state_store
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position
+from headgate.checkpoint.storage import Storage
 from headgate.graph.operator import Operator
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.operators.window_state import WindowState
@@ -31,7 +32,7 @@ class BoxState:
     table: pa.Table
 
 
-def states(root: str, nodes: Nodes, position: Position, query: str) -> list[BoxState]:
+def states(storage: Storage, nodes: Nodes, position: Position, query: str) -> list[BoxState]:
     """The states of a query's boxes, in the network's order."""
     found = []
     for node in nodes.boxes:
@@ -39,7 +40,7 @@ def states(root: str, nodes: Nodes, position: Position, query: str) -> list[BoxS
             continue
         own = position.nodes[node.key]
         assert node.operator is not None
-        state = state_store.whole(root, node.operator, own.state)
+        state = state_store.whole(storage, node.operator, own.state)
         found.append(BoxState(node.name, node.operator.label, own.cursor, _readable(node.operator, state)))
     return found
 

@@ -70,7 +70,7 @@ class Upgrade:
     """A network fitted to a checkpoint, and how."""
 
     def __init__(self, network: Network, log: Log, choices: Choices | None = None) -> None:
-        self._root = log.storage.root
+        self._storage = log.storage
         self._choices = choices or Choices()
         self.network, self.nodes = network, Nodes(network)
         self.position, self.intents, self.start = log.recover(self.nodes, network.name)
@@ -92,7 +92,7 @@ class Upgrade:
         self._before, names = renamed(self.start["pipeline"], network)
         self.record = {"renamed": names} if any(names.values()) else {}
         self.position.rename(names)
-        _check_sources(network, self.position, self._before, self._root)
+        _check_sources(network, self.position, self._before, self._storage.root)
         self._fit(log)
 
     @property
@@ -105,7 +105,7 @@ class Upgrade:
         for verdict in self.verdicts:
             if verdict.what == REFUSED:
                 raise RunError(
-                    f"checkpoint '{self._root}': query '{verdict.query}' {verdict.why}. "
+                    f"checkpoint '{self._storage}': query '{verdict.query}' {verdict.why}. "
                     f"{_sentence(verdict.offers)}"
                 )
 
@@ -136,7 +136,7 @@ class Upgrade:
                 self._join(output, copies, old)
         dead = self.network.dead_letter
         if dead is not None and dead.name not in self._before["queries"]:
-            self.beginnings[dead.name] = beginning(dead, self.position, self._root)
+            self.beginnings[dead.name] = beginning(dead, self.position, self._storage)
         found = {output.name: self._private(output) for output in self.network.outputs}
         private = {query: sources for query, sources in found.items() if sources}
         if copies or private:
@@ -198,7 +198,7 @@ class Upgrade:
         return [
             f"keep the name and begin anew from here (headgate run --reset {query}, or hg.Spark(reset=[…]))",
             f"begin anew with the earliest row, whose results come again (--replay {query}, replay=[…])",
-            f"look at the old state first (headgate state {self._root} {query})",
+            f"look at the old state first (headgate state {self._storage} {query})",
             "give the changed query another name, or start with a new checkpoint",
         ]
 
@@ -250,7 +250,7 @@ class Upgrade:
         if anew and query in self._before["queries"]:
             begun = self._begun_anew(output)
         else:
-            begun = beginning(output, self.position, self._root)
+            begun = beginning(output, self.position, self._storage)
         self.beginnings[query] = begun
         if begun.lost:
             self.lost.append(begun.lost)
@@ -284,7 +284,7 @@ class Upgrade:
 
     def _begun_anew(self, output: Output) -> Beginning:
         if output.name in self._choices.replay:
-            return beginning(replace(output, start="earliest"), self.position, self._root)
+            return beginning(replace(output, start="earliest"), self.position, self._storage)
         outlet = self._before["queries"][output.name]["outlet"]
         return Beginning(self.position.nodes[outlet].cursor, self._known_private(output))
 

@@ -12,9 +12,10 @@ import typer
 
 from headgate.checkpoint import savepoint as savepoints
 from headgate.checkpoint.log import Log
+from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.state_view import BoxState, states
-from headgate.checkpoint.storage import Storage, storage
+from headgate.checkpoint.storage import Storage
 from headgate.checkpoint.upgrade import REFUSED, Choices, Upgrade
 from headgate.cli.checkout import load_app
 from headgate.cli.control import AppName
@@ -47,7 +48,7 @@ def upgrades(cli: typer.Typer) -> None:
 
 def existing(folder: Path) -> Storage:
     """The checkpoint in a folder; an error if there is none."""
-    place = storage(folder)
+    place = open_storage(folder)
     if not place.names("log") and not place.names("snapshots"):
         raise SourceError(f"There is no checkpoint in {folder}; give the folder that hg.Spark was given.")
     return place
@@ -113,7 +114,7 @@ def savepoint(
         place = existing(checkpoint)
         held = claim(place, "headgate savepoint")
         try:
-            label = savepoints.savepoint(place, storage(folder))
+            label = savepoints.savepoint(place, open_storage(folder))
         finally:
             held.release()
     say(
@@ -156,11 +157,11 @@ def _states(place: Storage, query: str) -> list[BoxState]:
     )
     if not names:
         raise SourceError(f"There is no pipeline in {place.root}; it was made by an older version.")
-    nodes = pipeline(place.root, names[-1])
+    nodes = pipeline(place, names[-1])
     known = [outlet.name for outlet in nodes.outlets]
     if query not in known:
         raise PipelineError(f"There is no query '{query}'.{nearest(query, known)}")
-    return states(place.root, nodes, position, query)
+    return states(place, nodes, position, query)
 
 
 def _data(own: BoxState, limit: int) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.savepoint import savepoint
-from headgate.checkpoint.storage import Storage, storage
+from headgate.checkpoint.storage import Storage
 from headgate.control.commands import add_query, set_something, status
 from headgate.control.socket import Handler
 from headgate.engines.spark.shell import Shell
@@ -62,7 +63,7 @@ def _savepoint(run: Shell, given: dict[str, Any]) -> dict[str, Any]:
     """The lock keeps the log as it is, and its files where they are, until they are copied."""
     place = _kept(run)
     with run.lock:
-        return savepoint(place, storage(str(given.get("folder"))))
+        return savepoint(place, open_storage(str(given.get("folder"))))
 
 
 def _passed(run: Shell, query: str) -> int:

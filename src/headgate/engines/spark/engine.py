@@ -24,10 +24,11 @@ from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
 from headgate.checkpoint.names import safe_name
 from headgate.checkpoint.offsets import Extent
+from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
 from headgate.checkpoint.savepoint import begin_from
-from headgate.checkpoint.storage import Storage, storage
+from headgate.checkpoint.storage import Storage
 from headgate.checkpoint.upgrade import Choices, Upgrade
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
@@ -135,12 +136,12 @@ class Spark(Engine):
         limit = deadline(until)
         kept = self.checkpoint is not None
         folder = os.fspath(self.checkpoint) if self.checkpoint else tempfile.mkdtemp(prefix="headgate-")
-        place = storage(folder, durable=kept)
+        place = open_storage(folder, durable=kept)
         place.prepare()
         held = claim(place, network.name) if kept else None
         try:
             if self.savepoint is not None:
-                begin_from(storage(self.savepoint), place)
+                begin_from(open_storage(self.savepoint), place)
             session, cores, local = self._ready(network)
             asked = workers or self.workers or cores
             # Tasks on this machine hand each other packets through files; on a cluster Spark carries them.
@@ -184,7 +185,7 @@ def _finished(run: _Run, line: Line | None) -> Report:
 @contextmanager
 def _own_ground(ground: _Ground) -> Iterator[_Ground]:
     """What a request's run stands on: the same session, and folders that are gone when it has ended."""
-    place = storage(tempfile.mkdtemp(prefix="headgate-"), durable=False)
+    place = ground.storage.scratch()
     place.prepare()
     local = tempfile.TemporaryDirectory(prefix="headgate-") if ground.exchange else nullcontext("")
     try:
@@ -332,8 +333,7 @@ class _Run(RealtimeRun):
             cores=cores,
             drain=until == "drained",
             seed=seed,
-            root=place.root,
-            durable=place.durable,
+            storage=place,
             pipeline=self.pipeline,
             framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
             buckets=self.buckets,
@@ -457,7 +457,7 @@ class _Run(RealtimeRun):
             box.key = node.key  # two that do the same are told apart by their order, which may change now
         network = other_queries(self.network, outputs, change.remove)
         for output in outputs:
-            beginning(output, self.position, self.storage.root)  # which refuses what cannot be
+            beginning(output, self.position, self.storage)  # which refuses what cannot be
         Nodes(network)
         self.successor = lambda: self._succeed(network)
         self.over.set()
@@ -613,8 +613,7 @@ class _Run(RealtimeRun):
         ended = self.position.offsets.ended
         known = {"admitted": (), "sources": {}, "learned": {}, "all_ended": ended}
         garbage = self.position.apply({**record, **known})
-        for name in garbage:
-            self.storage.remove(name)
+        self.storage.discard(garbage)
         if self.log.due:
             self._forget()
             self.log.compact(self.position, self.start_record, self.network.name)
@@ -635,19 +634,21 @@ class _Run(RealtimeRun):
             outlet.prune(time.time())
         used = self.position.files()
         oldest = min(self.core.under_way, default=self.position.step + 1)
+        gone: list[str] = []
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 made = _OF_STEP.match(name)
                 if made and f"{folder}/{name}" not in used and int(made[1]) < oldest:
-                    self.storage.remove(f"{folder}/{name}")
+                    gone.append(f"{folder}/{name}")
         spooled = {e.unit.partition(":")[2] for own in self.position.offsets.sources for e in own.extents}
         spooled |= {name for source in self.sources for name in source.fresh}
         for name in self.storage.names("spool"):
             if name.endswith(".arrow") and f"spool/{name}" not in spooled and not self.pending:
-                self.storage.remove(f"spool/{name}")
+                gone.append(f"spool/{name}")
         for name in self.storage.names("pipelines"):
             if name != self.pipeline and _PIPELINE.match(name):
-                self.storage.remove(f"pipelines/{name}")
+                gone.append(f"pipelines/{name}")
+        self.storage.discard(gone)
 
     def stop_query(self, query: str, error: HeadgateError) -> None:
         """Stop a query with its error, and remember that."""
@@ -773,7 +774,9 @@ class _Run(RealtimeRun):
 def _rename_history(place: Storage, queries: dict[str, str]) -> None:
     """What queries have kept goes with them to their new names; a crash may come before or after."""
     for new, old in queries.items():
-        was, now = (place.path(f"history/{safe_name(name)}") for name in (old, new))
+        if not place.names(f"history/{safe_name(old)}"):
+            continue
+        was, now = (place.folder(f"history/{safe_name(name)}", f"query '{new}'") for name in (old, new))
         if os.path.isdir(was) and not os.path.exists(now):
             os.rename(was, now)
 
