@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import headgate as hg
-from headgate.checkpoint.upgrade import Choices
+from headgate.checkpoint.verdicts import Choices
 from stepping import Driver, Rows, forget_states
 
 SCHEMA = pa.schema([("x", pa.int64())])

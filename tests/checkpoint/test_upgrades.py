@@ -18,8 +18,11 @@ import pytest
 import headgate as hg
 from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import FORMAT, Log, decode, encode
-from headgate.checkpoint.upgrade import Choices, Upgrade
-from headgate.errors import RunError
+from headgate.checkpoint.upgrade import Upgrade
+from headgate.checkpoint.verdicts import Choices
+from headgate.engines.spark.kafka import Kafka
+from headgate.errors import RunError, SourceError
+from headgate.graph.network import Source
 from stepping import Driver, Rows, forget_states
 
 Build = Callable[[hg.Stream], hg.Stream]
@@ -378,3 +381,82 @@ def test_a_checkpoint_of_version_0_3_goes_on(tmp_path: Path) -> None:
     second = [row for row in out["windows"] if row["window_end"].second == 3]
     assert [(row["k"], row["n"], row["high"]) for row in second] == [(0, 13, 117), (1, 13, 118), (2, 14, 119)]
     assert [row["value"] for row in out["few"]] == list(range(110, 200, 10))
+
+
+# --- the earliest rows ------------------------------------------------------------------------------------
+
+
+def trimmed(tmp_path: Path) -> None:
+    """Three files were read, and the checkpoint has let go of all but the last."""
+    for number in range(3):
+        write(tmp_path / "in", number)
+        driver = Driver(app(tmp_path / "in", lambda s: s.filter("x > 3")), tmp_path / "checkpoint", {})
+        driver.poll(1.0)
+        driver.step()
+        driver.trim()
+
+
+def with_late(tmp_path: Path) -> hg.App:
+    made = app(tmp_path / "in", lambda s: s.filter("x > 3"))
+    rows = hg.Stream(made._pipeline, made._pipeline.outputs[0].port)
+    rows.select("x").to("late", hg.to_list([]))
+    return made
+
+
+def test_what_is_really_gone_is_said_with_how_much(tmp_path: Path) -> None:
+    trimmed(tmp_path)
+    (tmp_path / "in" / "000.json").unlink()
+    out: dict[str, Rows] = {}
+    driver = Driver(with_late(tmp_path), tmp_path / "checkpoint", out)
+    [told] = driver.upgrade.lost
+    assert "30 of the 90 tuples of source 'rows' are gone" in told
+    driver.poll(1.0)
+    driver.step()
+    assert [row["x"] for row in out["late"]] == [i * 7 % 11 for i in range(30, 90) if i * 7 % 11 > 3]
+    assert out["q"] == []
+    assert driver.tuples_in() == {"q": 0, "late": 60}
+
+
+def test_a_query_keeps_the_source_that_it_reads_by_itself(tmp_path: Path) -> None:
+    trimmed(tmp_path)
+    out: dict[str, Rows] = {}
+    for number in range(3, 5):
+        write(tmp_path / "in", number)
+        driver = Driver(with_late(tmp_path), tmp_path / "checkpoint", out)
+        assert [source.name for source in driver.network.sources] == ["rows", "rows@late"]
+        assert driver.upgrade.lost == []
+        driver.poll(1.0)
+        driver.step()
+        driver.trim()
+    assert [row["x"] for row in out["late"]] == [i * 7 % 11 for i in range(150) if i * 7 % 11 > 3]
+    assert [row["x"] for row in out["q"]] == [i * 7 % 11 for i in range(90, 150) if i * 7 % 11 > 3]
+
+
+def test_a_topic_is_read_again_from_where_the_application_began() -> None:
+    """Not from the broker's first record, if the application began later; what was removed is counted."""
+    source = hg.from_kafka("localhost:1", "clicks", schema=EVENTS, starting="latest")
+    node = hg.App("topic").source("clicks", source)._port[0].node
+    assert isinstance(node, Source)
+
+    def reader(memory: Any, earliest: dict[int, int]) -> Kafka:
+        made = Kafka(node, None)
+        made.resume(json.loads(json.dumps(memory)), 0)
+        made._earliest = earliest
+        return made
+
+    first = reader(None, {0: 0, 1: 0})
+    assert first._admit({0: 100, 1: 50}, 0.0) == []
+    first._admit({0: 120, 1: 60}, 0.0)
+    again = reader(first.memory["again"], {0: 0, 1: 0})
+    assert [(e.unit, e.first, e.rows) for e in again._admit({0: 120, 1: 60}, 0.0)] == [
+        ("kafka:0", 100, 20), ("kafka:1", 50, 10),
+    ]  # fmt: skip
+    assert again.lost == ""
+    later = reader(first.memory["again"], {0: 115, 1: 0})
+    assert [(e.unit, e.first, e.rows) for e in later._admit({0: 120, 1: 60}, 0.0)] == [
+        ("kafka:0", 115, 5), ("kafka:1", 50, 10),
+    ]  # fmt: skip
+    assert "removed 15 offsets of topic 'clicks'" in later.lost
+    # Once it has begun, records that vanish before they are read are an error as for any source.
+    with pytest.raises(SourceError, match="no longer has offsets 120 to 129"):
+        reader(later.memory, {0: 130, 1: 60})._admit({0: 140, 1: 60}, 0.0)

@@ -16,7 +16,8 @@ from headgate.checkpoint.graph import Node
 from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
-from headgate.checkpoint.upgrade import Choices, Upgrade
+from headgate.checkpoint.upgrade import Upgrade
+from headgate.checkpoint.verdicts import Choices
 from headgate.engines.spark.connectors import way_in
 from headgate.engines.spark.given import Given
 from headgate.engines.spark.reading import read

@@ -16,7 +16,8 @@ from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.state_view import BoxState, states
 from headgate.checkpoint.storage import Storage
-from headgate.checkpoint.upgrade import REFUSED, Choices, Upgrade
+from headgate.checkpoint.upgrade import Upgrade
+from headgate.checkpoint.verdicts import REFUSED, Choices
 from headgate.cli.checkout import load_app
 from headgate.cli.control import AppName
 from headgate.cli.display import console, say, shown, titled

@@ -29,7 +29,8 @@ from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
 from headgate.checkpoint.savepoint import begin_from
 from headgate.checkpoint.storage import Storage
-from headgate.checkpoint.upgrade import Choices, Upgrade
+from headgate.checkpoint.upgrade import Upgrade
+from headgate.checkpoint.verdicts import Choices
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
 from headgate.control.line import SUCCEEDED, Line
