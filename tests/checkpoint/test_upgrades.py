@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
@@ -460,3 +461,39 @@ def test_a_topic_is_read_again_from_where_the_application_began() -> None:
     # Once it has begun, records that vanish before they are read are an error as for any source.
     with pytest.raises(SourceError, match="no longer has offsets 120 to 129"):
         reader(later.memory, {0: 130, 1: 60})._admit({0: 140, 1: 60}, 0.0)
+
+
+@pytest.mark.parametrize("spread", ["before", "after"])
+def test_parquet_files_may_lack_a_column_that_came_later(tmp_path: Path, spread: str) -> None:
+    """Rows of such files have null there, read before the upgrade or after it."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def put(number: int, *more: str) -> None:
+        table = pa.table({name: [10 * number + i for i in range(3)] for name in ("x", *more)})
+        pq.write_table(table, folder / f"{number}.parquet")
+
+    def version(schema: pa.Schema, out: dict[str, Rows], engine: bool = False) -> Any:
+        made = hg.App("columns")
+        found: Rows = []
+        source = hg.from_files(folder, schema=schema, follow=not engine)
+        made.source("rows", source).filter("x >= 0").to("q", hg.to_list(found))
+        if engine:
+            made.run("threads")
+            return found
+        driver = Driver(made, tmp_path / "checkpoint", out)
+        driver.poll(1.0)
+        driver.step(upto=2 if spread == "before" and schema is old else None)
+        return None
+
+    old, new = pa.schema([("x", pa.int64())]), pa.schema([("x", pa.int64()), ("more", pa.int64())])
+    out: dict[str, Rows] = {}
+    put(1)
+    version(old, out)
+    with pytest.raises(SourceError, match="no column 'more'"):
+        hg.from_files(folder, schema=new, follow=True)
+    put(2, "more")
+    version(new, out)
+    assert [row["x"] for row in out["q"]] == [10, 11, 12, 20, 21, 22]
+    assert [row.get("more") for row in out["q"]] == [None, None, None, 20, 21, 22]
+    assert [row["more"] for row in version(new, out, engine=True)] == [None, None, None, 20, 21, 22]

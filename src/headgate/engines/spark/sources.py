@@ -114,8 +114,9 @@ class Files(OffsetSource):
         extents = []
         for _, file in sorted(new) if self.origin.live else [(0, f) for _, f in new]:
             try:
-                self.origin.format.check(file, self.origin.schema)
-                rows = pq.read_metadata(file).num_rows
+                found = pq.read_metadata(file)
+                self.origin.format.check(file, self.origin.expected(found.schema.to_arrow_schema()))
+                rows = found.num_rows
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(formats.explain(file, error)) from error
             self._seen[file] = self._news[file] = rows
