@@ -15,7 +15,7 @@ import headgate as hg
 from headgate.checkpoint.identity import identity
 from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.owner import claim
-from headgate.checkpoint.savepoint import begin_from, savepoint
+from headgate.checkpoint.savepoint import begin_from, savepoint, told
 from headgate.cli.main import cli
 from headgate.errors import RunError
 from stepping import Driver, Rows, forget_states
@@ -120,6 +120,17 @@ def test_folders_that_are_something_else_are_refused(tmp_path: Path, checkpoint:
         savepoint(Folder(str(tmp_path / "nothing")), Folder(str(tmp_path / "more")))
 
 
+def test_what_a_run_has_claimed_outside_stays_with_it(tmp_path: Path, checkpoint: Path) -> None:
+    driver = Driver(app(tmp_path), checkpoint, {})
+    driver.log.append({"kind": "change", "claims": {"sums": {"folder": "/results", "number": 3}}})
+    old, saved, new = (Folder(str(path)) for path in (checkpoint, tmp_path / "saved", tmp_path / "new"))
+    savepoint(old, saved)
+    new.prepare()
+    begin_from(saved, new)
+    assert told(old).claims == {"sums": {"folder": "/results", "number": 3}}
+    assert told(new).claims == {}
+
+
 # --- commands ---------------------------------------------------------------------------------------------
 
 
@@ -129,9 +140,9 @@ def test_plan_tells_before_it_is_done(
     before = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
     more = '"count(*) AS n", "sum(x) AS total", "max(x) AS high"'
     app(tmp_path, more)
-    told = headgate("plan", tmp_path / "app.py", "--checkpoint", checkpoint)
-    assert "'running-1' keeps its state, max(x) AS high from now on" in told
-    assert "The upgrade would be accepted." in told
+    said = headgate("plan", tmp_path / "app.py", "--checkpoint", checkpoint)
+    assert "'running-1' keeps its state, max(x) AS high from now on" in said
+    assert "The upgrade would be accepted." in said
     app(tmp_path, '"max(x) AS high"')
     arguments = ["plan", str(tmp_path / "app.py"), "--checkpoint", str(checkpoint)]
     refused = CliRunner().invoke(cli, [*arguments, "--json"])
@@ -146,8 +157,8 @@ def test_plan_tells_before_it_is_done(
 
 
 def test_state_is_a_table(tmp_path: Path, checkpoint: Path, headgate: Callable[..., str], wide: None) -> None:
-    told = json.loads(headgate("state", checkpoint, "windows", "--json"))
-    [windows] = told
+    found = json.loads(headgate("state", checkpoint, "windows", "--json"))
+    [windows] = found
     assert windows["at"] == 12
     assert [(row["k"], row["n"], row["total"]) for row in windows["state"]] == [(0, 6, 30), (1, 6, 36)]
     [sums] = json.loads(headgate("state", checkpoint, "sums", "--json", "--limit", 1))
@@ -155,7 +166,7 @@ def test_state_is_a_table(tmp_path: Path, checkpoint: Path, headgate: Callable[.
     assert sums["state"][0]["total"] == "30"
     assert "The first 1 rows" in headgate("state", checkpoint, "sums", "--limit", 1)
     savepoint(Folder(str(checkpoint)), Folder(str(tmp_path / "saved")))
-    assert json.loads(headgate("state", tmp_path / "saved", "windows", "--json")) == told
+    assert json.loads(headgate("state", tmp_path / "saved", "windows", "--json")) == found
 
 
 def test_a_savepoint_of_a_checkpoint_that_is_in_use_is_refused(

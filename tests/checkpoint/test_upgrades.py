@@ -149,6 +149,20 @@ def test_an_aggregate_that_was_away_counts_from_its_return(tmp_path: Path) -> No
     assert found[2][-1]["n"] == 30
 
 
+def test_it_does_so_also_for_keys_of_which_nothing_came_meanwhile(tmp_path: Path) -> None:
+    one, two = running("count(*) AS n"), running("count(*) AS n", "sum(x) AS total")
+    versions(tmp_path, two)
+    write(tmp_path / "in", 1)
+    out: dict[str, Rows] = {}
+    for build, upto in ((one, 32), (two, None)):
+        forget_states()
+        driver = Driver(app(tmp_path / "in", build), tmp_path / "checkpoint", out)
+        driver.poll(1.0)
+        driver.step(upto=upto)
+    first = next(row for row in out["q"] if row["k"] == 2)
+    assert (first["n"], first["total"]) == (11, first["x"])
+
+
 def test_a_renamed_aggregate_keeps_what_it_counted(tmp_path: Path) -> None:
     found = versions(tmp_path, running("count(*) AS n"), running("count(*) AS rows", "count(*) AS n"))
     assert [row["rows"] for row in found[1]] == [row["n"] for row in found[1]]
@@ -431,6 +445,39 @@ def test_a_query_keeps_the_source_that_it_reads_by_itself(tmp_path: Path) -> Non
         driver.trim()
     assert [row["x"] for row in out["late"]] == [i * 7 % 11 for i in range(150) if i * 7 % 11 > 3]
     assert [row["x"] for row in out["q"]] == [i * 7 % 11 for i in range(90, 150) if i * 7 % 11 > 3]
+
+
+def test_a_replay_that_dies_before_its_first_step_reads_everything_all_the_same(tmp_path: Path) -> None:
+    trimmed(tmp_path)
+    out: dict[str, Rows] = {}
+    for _ in range(2):
+        driver = Driver(with_late(tmp_path), tmp_path / "checkpoint", out)
+        driver.poll(1.0)
+        driver.step()
+    driver.trim()
+    whole = [i * 7 % 11 for i in range(90) if i * 7 % 11 > 3]
+    assert [row["x"] for row in out["late"]] == whole
+    Driver(with_late(tmp_path), tmp_path / "checkpoint", {}, Choices(replay=["late"]))  # and dies
+    driver = Driver(with_late(tmp_path), tmp_path / "checkpoint", out)
+    driver.poll(1.0)
+    driver.step()
+    assert [row["x"] for row in out["late"]] == whole * 2
+
+
+def test_rows_before_the_beginning_are_not_given(tmp_path: Path) -> None:
+    """A shared box may stand before the row with which a query begins."""
+    write(tmp_path / "in", 0)
+    first = Driver(app(tmp_path / "in", lambda s: s.filter("x > 3")), tmp_path / "checkpoint", {})
+    first.poll(1.0)
+    first.step(upto=10)
+    made = app(tmp_path / "in", lambda s: s.filter("x > 3"))
+    rows = hg.Stream(made._pipeline, made._pipeline.outputs[0].port)
+    rows.to("late", hg.to_list([]), start="now")
+    out: dict[str, Rows] = {}
+    driver = Driver(made, tmp_path / "checkpoint", out)
+    driver.step()
+    assert driver.tuples_in() == {"q": 20, "late": 0}
+    assert out.get("late", []) == []
 
 
 def test_a_topic_is_read_again_from_where_the_application_began() -> None:

@@ -183,8 +183,8 @@ def from_files(
     is guessed from the files' names.  ``schema`` is by default that of the first file.  With ``follow`` the
     folder is watched and each new file read once; move files into it, since a file is read as soon as its
     name appears, and put new rows into new files.  Files that were read may be removed.  Names that begin
-    with ``.`` or ``_`` are left out.  A column of ``schema`` that only the later parquet files have is null in
-    the rows of the others.
+    with ``.`` or ``_`` are left out.  A column of ``schema`` that the last parquet file has may be missing in
+    others, whose rows have null there.
 
     A line of JSON that is no object of the schema (broken, of another type, not UTF-8, more than 1,000 levels
     deep) goes to the application's dead letters with its file and number; without dead letters it stops the
