@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from headgate.checkpoint.log import Log, decode
 from headgate.checkpoint.owner import LEASE, RENEW, Claim, claim
 from headgate.checkpoint.storage import Hold, Storage
 from headgate.errors import RunError
+from waiting import eventually
 
 
 def app() -> Nodes:
@@ -152,6 +154,17 @@ def test_a_checkpoint_that_an_earlier_version_runs_on_is_refused(tmp_path: Path)
     now = claim(Folder(str(tmp_path)), "shop")
     assert now.owner.number == 1
     assert Folder(str(tmp_path)).lock("owner") is None, "an earlier version must see this one, too"
+
+
+def test_an_owner_without_locks_renews_by_itself_until_it_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(owners, "RENEW", 0.001)
+    held, _ = begun(NoLocks(str(tmp_path)))
+    eventually(lambda: held.owner.beat > 2)
+    held.release()
+    assert json.loads((tmp_path / "owners" / "000000000001.json").read_text())["released"]
 
 
 # --- who may commit ---------------------------------------------------------------------------------------

@@ -108,12 +108,12 @@ class Log:
             self.intents = {intent["step"]: intent for intent in data["intents"]}
             self.unpublished = {int(number): files for number, files in data["unpublished"].items()}
             self._taken = data.get("taken", [])
-        for number, name in self._numbered(_LOG):
-            if number < self.next:
-                continue
+        after = [(number, name) for number, name in self._numbered(_LOG) if number >= self.next]
+        contents = self.storage.read_all([f"{_LOG}/{name}" for _, name in after])
+        for (number, name), content in zip(after, contents, strict=True):
             if number != self.next:
                 raise _Gap(self.next)
-            record = self._read(_LOG, name)
+            record = self._decoded(_LOG, name, content)
             if record["kind"] == "start":
                 self._check_app(record, app)
                 start = record
@@ -167,8 +167,11 @@ class Log:
             )
 
     def _read(self, folder: str, name: str) -> Any:
+        return self._decoded(folder, name, self.storage.read(f"{folder}/{name}"))
+
+    def _decoded(self, folder: str, name: str, content: bytes) -> Any:
         try:
-            return decode(self.storage.read(f"{folder}/{name}"))
+            return decode(content)
         except ValueError as error:
             raise RunError(
                 f"checkpoint '{self.storage.root}': {folder}/{name} is damaged ({error}); restore the "

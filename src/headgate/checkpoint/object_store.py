@@ -15,7 +15,7 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -100,6 +100,10 @@ class ObjectStore(Storage):
 
     def read(self, name: str) -> bytes:
         return bytes(self._get(name))
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        with ThreadPoolExecutor(AT_ONCE, "headgate-store") as threads:
+            return list(threads.map(self.read, names))
 
     def _get(self, name: str) -> Any:
         with self._told(name) as store:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +124,10 @@ class Storage(ABC):
     @abstractmethod
     def read(self, name: str) -> bytes:
         """All of a file."""
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """All of several files."""
+        return [self.read(name) for name in names]
 
     @abstractmethod
     def read_part(self, name: str, offset: int, length: int) -> bytes:
