@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Piece
@@ -90,7 +91,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(steps=STEPS, most=st.sampled_from([1, 7, 1 << 20]))
 def test_every_row_is_spooled_once_and_each_file_in_order(
     format: str, steps: list[tuple[Any, ...]], most: int
