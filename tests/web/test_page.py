@@ -113,6 +113,32 @@ def test_a_page_without_the_token_can_look_and_not_change(shop: tuple[Running, P
         assert running.report().policy == "fcfs"
 
 
+AXES = """(async () => {
+    const { logarithmic } = await import('/static/charts.js');
+    let most = 0;
+    for (let part = 0; part < 500; part++) {
+        const low = 1e-4 * 10 ** (part / 100), data = [[0, 1], [low, low * 3]];
+        const y = { distr: 3, range: () => logarithmic(low, low * 3) };
+        const options = { width: 300, height: 150, scales: { x: { time: false }, y }, series: [{}, {}] };
+        const chart = new uPlot(options, data, document.createElement('div'));
+        await Promise.resolve();
+        most = Math.max(most, chart.axes[1]._splits.length);
+        chart.destroy();
+    }
+    return most;
+})()"""
+
+
+def test_the_axis_of_latencies_has_an_end_wherever_it_begins(shop: tuple[Running, Page]) -> None:
+    """From a hundredth of its places it had none, and the page stood still until its memory was full."""
+    _, served = shop
+    with Browser() as page:
+        page.open(served.address)
+        page.wait(f"{SEEN} === 3")
+        assert 5 < page.run(AXES) < 100
+        assert page.errors == []
+
+
 def test_a_thousand_boxes_are_drawn(wide: tuple[Running, Page]) -> None:
     _, served = wide
     with Browser() as page:
