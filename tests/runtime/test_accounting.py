@@ -21,7 +21,6 @@ from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import Count
 from waiting import SOON
 
-pytestmark = pytest.mark.timeout(240)
 COUNT = 4000
 ALWAYS = hg.QoS([(0, 1)])
 """Every result is worth 1, so that utility is the share of tuples that were answered."""
