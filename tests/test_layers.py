@@ -135,7 +135,7 @@ def test_engines_do_not_know_each_other() -> None:
         assert others_files == set(), module
 
 
-MODEL = {"costs.py", "cores.py", "doors.py", "kernel.py", "memory.py"}
+MODEL = {"costs.py", "cores.py", "doors.py", "kernel.py", "interpreter.py", "memory.py"}
 """What takes its time by itself on threads, and in simulation has to be told how long."""
 REAL = {"ending.py"}
 """Calls that hang, which a simulation does not have."""

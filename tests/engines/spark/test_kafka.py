@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections import defaultdict
@@ -9,16 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
 from apart import Apart, apart
+from headgate.connectors.registry import header
 from headgate.control.socket import call
 from headgate.demo.processes import free_ports
 from headgate.errors import RunError
 from headgate.runtime.report import Report
+from registry_server import RegistryServer
 from servers import Broker
 from waiting import SOON
 
@@ -360,6 +364,44 @@ def test_results_go_to_a_topic_by_key_with_query_and_step(broker: Broker, driver
         assert headers["headgate-query"] == b"sums"
         assert int(headers["headgate-step"]) > 0
     assert len({dict(record.headers())["headgate-checkpoint"] for record in records}) == 1
+
+
+def through_a_registry(servers: str, url: str) -> tuple[Rows, Rows, Report]:
+    app, rows, bad = hg.App("registry"), [], []
+    orders = hg.from_kafka(servers, "avro-in", format="avro", registry=url, ending="latest")
+    source = app.source("orders", orders)
+    source.to("rows", hg.to_list(rows))
+    sink = hg.to_kafka(servers, "avro-out", key="id", format="avro", registry=url)
+    source.select("id", "price * 2 AS twice").to("twice", sink)
+    app.dead_letter(hg.to_list(bad))
+    return rows, bad, app.run(engine())
+
+
+def test_avro_of_a_registry_is_read_and_written(broker: Broker, driver: Apart) -> None:
+    """Two versions of a schema, a value of neither, and results that a client of the registry can read."""
+    fields = [{"name": "id", "type": "long"}, {"name": "price", "type": "double", "default": 0.5}]
+    schemas = [{"type": "record", "name": "Order", "fields": fields[:n]} for n in (1, 2)]
+    for topic in ("avro-in", "avro-out"):
+        broker.create_topic(topic)
+    with RegistryServer() as registry:
+        values = []
+        for i in range(20):
+            schema = schemas[i % 2]
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": i, "price": i / 2})
+            values.append(header(registry.add("avro-in-value", json.dumps(schema))) + out.getvalue())
+        broker.produce("avro-in", [*values[:5], b"\0\0\0\0\x01\x80", *values[5:]])
+        rows, bad, report = driver(through_a_registry, broker.servers, registry.url)
+        assert rows == [{"id": i, "price": i / 2 if i % 2 else 0.5} for i in range(20)]
+        assert {(json.loads(b["row"])["offset"], "it ends too early" in b["reason"]) for b in bad} == {
+            (5, True)
+        }
+        assert all(query.error is None for query in report.queries.values())
+        written = json.loads(registry.latest("avro-out-value"))
+        records = records_of(broker, "avro-out", 20)
+        parsed = fastavro.parse_schema(written)
+        found = [fastavro.schemaless_reader(io.BytesIO(one.value()[5:]), parsed) for one in records]
+        assert found == [{"id": row["id"], "twice": row["price"] * 2} for row in rows]
 
 
 def nowhere(servers: str) -> tuple[Report, list[dict[str, Any]]]:

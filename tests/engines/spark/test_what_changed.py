@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from depth import examples
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.position import Position, QueueFile
 from headgate.engines.spark.core import SparkCore
@@ -66,7 +67,7 @@ class Driven:
         self.position = Position(self.nodes)
         self.core = SparkCore(
             self.nodes, self.position, hg.policies.get(policy), start=0.0, workers=WORKERS, cores=WORKERS,
-            drain=drain, seed=0, root="", durable=False, pipeline="", framed=frozenset(), buckets=8,
+            drain=drain, seed=0, storage=Folder(""), pipeline="", framed=frozenset(), buckets=8,
             timer=lambda: 0.0,
         )  # fmt: skip
         self.core.start()
