@@ -3,13 +3,17 @@
 A live application of filters, running sums and windows is loaded to a share of what it can do, which is
 calibrated first.  Each of ten lines records a run under one policy, predicts another by replaying, and
 measures that one.  Then queries of random cost ask to be admitted: the forecast against what happens when
-they are added all the same.  At last, what recording costs, in pairs of runs with and without it.
+they are added all the same.  At last, what recording and the page cost: processor time of the whole process
+by tuple, which neighbours disturb least, in runs that take turns.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -19,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
+from benchmarks import parts
 from benchmarks.result import Result
 from headgate.api import App
 from headgate.api.running import Running
@@ -53,6 +58,16 @@ SECONDS = 4.0
 FAR_TOO_MANY = 2_000_000.0
 CLOSE, CLOSE_UTILITY = 0.5, 0.1
 """A prediction is close within half of what was measured; of a utility, within a tenth."""
+COSTED = 1.0
+"""Seconds of far too many rows, for what recording and the page cost."""
+VIEWER = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1].partition("#")[0] + "api/stream") as stream:
+    while stream.read1(65536):
+        pass
+"""
+"""Looks at a page until the run is over, in a process of its own."""
+PARTS = ("predictions", "admission", "costs")
 ADDITIONS, ADDED = 30, 3.0
 """Queries that ask to join, and seconds for which each then runs."""
 TIGHT, LOOSE = QoS([(0, 1), (0.1, 1), (0.5, 0)]), QoS([(0, 1), (1, 1), (4, 0)])
@@ -89,15 +104,20 @@ def _capacity() -> float:
     return _run(FAR_TOO_MANY, "mc", 2, seconds=0.5).throughput
 
 
-def run(quick: bool, console: Console, repeat: int | None = None) -> list[Result]:
-    """``repeat``: pairs of runs with and without recording."""
-    rate = SHARE * _capacity()
-    console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
-    return [
-        *_predicted(rate, PAIRS[:3] if quick else PAIRS, console),
-        *_admitted(rate, 6 if quick else ADDITIONS, console),
-        _cost(repeat or (3 if quick else 12), console),
-    ]
+def run(quick: bool, console: Console, repeat: int | None = None, part: str | None = None) -> list[Result]:
+    """``repeat``: additions that ask to join, or rounds of what recording and the page cost."""
+    wanted = parts.chosen("replays", PARTS, part)
+    rate = 0.0 if wanted == ["costs"] else SHARE * _capacity()
+    if rate:
+        console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
+    found: list[Result] = []
+    if "predictions" in wanted:
+        found += _predicted(rate, PAIRS[:3] if quick else PAIRS, console)
+    if "admission" in wanted:
+        found += _admitted(rate, repeat or (6 if quick else ADDITIONS), console)
+    if "costs" in wanted:
+        found += _costs(repeat or (3 if quick else 12), console)
+    return found
 
 
 def _predicted(rate: float, pairs: tuple[tuple[str, int, str, int], ...], console: Console) -> list[Result]:
@@ -219,18 +239,52 @@ def _broken(report: Report, was: dict[str, tuple[float, int]]) -> bool:
     return False
 
 
-def _cost(pairs: int, console: Console) -> Result:
-    """Processor time of the whole process, which others disturb least, with and without a recorder."""
-    ratios = []
+def _costs(rounds: int, console: Console) -> list[Result]:
+    """Processor time by tuple with a recorder and with a page that is looked at, of that with neither."""
+    spent: dict[str, list[float]] = {"alone": [], "recorder": [], "page": []}
     with tempfile.TemporaryDirectory() as folder:
-        for n in range(pairs):
-            spent = {}
-            for recording in (True, False) if n % 2 else (False, True):
-                path = Path(folder) / f"{n}.hgr" if recording else None
-                begin = time.process_time()
-                _run(FAR_TOO_MANY, "mc", 2, path, 0.5)
-                spent[recording] = time.process_time() - begin
-            ratios.append(spent[True] / spent[False])
-    ratio = statistics.median(ratios)
-    console.print(f"With a recorder, a run takes {ratio:.3f} of the processor time without ({pairs} pairs).")
-    return Result("recorder", "V5", "processor time with it, of that without", ratio, 1.0, ratio <= 1.02)
+        _spent("alone", Path(folder))  # the first run of a process is dearer
+        for n in range(rounds):
+            sides = list(spent) if n % 2 else list(reversed(spent))
+            for side in sides:
+                spent[side].append(_spent(side, Path(folder)))
+    found = []
+    for side, row in (("recorder", "V5"), ("page", "V1")):
+        ratios = sorted(own / alone for own, alone in zip(spent[side], spent["alone"], strict=True))
+        ratio, (low, high) = statistics.median(ratios), _interval(ratios)
+        console.print(
+            f"{side}: {ratio:.3f} of the processor time by tuple without it ({low:.3f} to {high:.3f} "
+            f"with 95 % certainty, {rounds} rounds)",
+            highlight=False,
+        )
+        claim = f"processor time by tuple with it, of that without ({low:.3f} to {high:.3f})"
+        found.append(Result(side, row, claim, ratio, 1.0, ratio <= 1.02))
+    return found
+
+
+def _spent(side: str, folder: Path) -> float:
+    """Processor seconds of this process by tuple, for a run of far too many rows."""
+    record = folder / "run.hgr" if side == "recorder" else None
+    app = _app(FAR_TOO_MANY, COSTED)[0]
+    begin = time.process_time()
+    if side == "page":
+        with app.start(Threads(), "mc", 2, page=True) as running:
+            while running.page is None and not running.over:
+                time.sleep(0.01)
+            viewer = subprocess.Popen([sys.executable, "-c", VIEWER, str(running.page)])
+            running.wait()
+            viewer.wait()
+    else:
+        app.run(Threads(), "mc", 2, record=record)
+    return (time.process_time() - begin) / (FAR_TOO_MANY * COSTED)
+
+
+def _interval(ascending: list[float]) -> tuple[float, float]:
+    """Of the median, with 95 % certainty whatever the distribution is: order statistics by the binomial."""
+    count = len(ascending)
+    below, total = 0, 0.0
+    while below < count // 2 and total + math.comb(count, below) / 2**count <= 0.025:
+        total += math.comb(count, below) / 2**count
+        below += 1
+    place = max(0, below - 1)
+    return ascending[place], ascending[count - 1 - place]

@@ -75,6 +75,10 @@ class Line:
         """Gives the outputs of the queries in a file."""
         self.added = added
         """Gives the outputs of a query in SQL, and takes it back if it cannot join."""
+        self.page: str | None = None
+        """Where a browser finds the run's page while it is served."""
+        self.widget: str | None = None
+        """Where a notebook finds it."""
         self.planned = sorted(planned, key=lambda change: change.at)
         self._outputs = {output.name: output for output in outputs}
         """The queries that are planned to be added."""

@@ -27,7 +27,7 @@ from headgate.control.line import Line
 from headgate.control.watching import Sample
 from headgate.errors import HeadgateError, PipelineError
 from headgate.web.data import dumps, event_data, history, network_data, sample_data
-from headgate.web.guard import HEADERS, LEAST_TOKEN, LONGEST_BODY, Guard, is_loopback
+from headgate.web.guard import FRAMED, HEADERS, LEAST_TOKEN, LONGEST_BODY, WIDGET, Guard, is_loopback
 from headgate.web.metrics import metrics, unready
 
 PORT = 8411
@@ -81,13 +81,20 @@ class Page:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/#token={self.token}"
 
+    @property
+    def widget(self) -> str | None:
+        """Where a notebook on this machine may frame it, to be looked at; None on other addresses."""
+        return f"{self.address.partition('/#')[0]}{WIDGET}" if is_loopback(self.host) else None
+
     def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait(10)
+        self._line.page, self._line.widget = self.address, self.widget
         self._line.watch.listeners.append(self._publish)
         return self
 
     def __exit__(self, *given: object) -> None:
+        self._line.page = self._line.widget = None
         with contextlib.suppress(ValueError):
             self._line.watch.listeners.remove(self._publish)
         if self._loop is not None:
@@ -115,6 +122,7 @@ class Page:
     def _app(self) -> Starlette:
         routes = [
             Route("/", self._index),
+            Route(WIDGET, self._index),
             Route("/api/network", self._network),
             Route("/api/stream", self._stream),
             Route("/api/command", self._command, methods=["POST"]),
@@ -129,7 +137,7 @@ class Page:
 
     async def _judge(self, request: Request, go_on: RequestResponseEndpoint) -> Response:
         path = request.url.path
-        public = path in ("/", "/healthz", "/readyz") or path.startswith("/static/")
+        public = path in ("/", WIDGET, "/healthz", "/readyz") or path.startswith("/static/")
         refusal = self._guard.refusal(request.method, path, request.headers, public=public)
         if refusal is not None:
             if refusal[0] == 401:
@@ -137,7 +145,7 @@ class Page:
             response: Response = JSONResponse({"error": refusal[1]}, refusal[0])
         else:
             response = await go_on(request)
-        response.headers.update(HEADERS)
+        response.headers.update(FRAMED if path == WIDGET and is_loopback(self.host) else HEADERS)
         return response
 
     # --- looking ------------------------------------------------------------------------------------
