@@ -24,6 +24,7 @@ LAYERS = [
     "control",
     "engines",
     "recording",
+    "telemetry",
     "web",
     "api",
     "extend",

@@ -61,6 +61,13 @@ class Onlooker(Protocol):
         """This core, an engine's own, decides from now on; ``core.observers`` hear what it hears."""
 
 
+class Recording(Onlooker, Protocol):
+    """One that also sees the end, such as a recorder."""
+
+    def end(self, report: Report | None) -> None:
+        """The run is over; without a report it failed."""
+
+
 class Line:
     """The line to a run: changes that are planned, and requests from other threads while it goes on."""
 
