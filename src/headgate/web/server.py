@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from headgate.control.line import Line
 from headgate.control.watching import Sample
 from headgate.errors import HeadgateError, PipelineError
+from headgate.web.connections import SILENT, Bounded
 from headgate.web.data import dumps, event_data, history, network_data, sample_data
 from headgate.web.guard import FRAMED, HEADERS, LEAST_TOKEN, LONGEST_BODY, WIDGET, Guard, is_loopback
 from headgate.web.metrics import metrics, unready
@@ -70,7 +71,13 @@ class Page:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         config = uvicorn.Config(
-            self._app(), log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=1
+            self._app(),
+            http=Bounded,
+            ws="none",
+            log_level="warning",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="headgate-page", daemon=True)
@@ -219,7 +226,10 @@ class Page:
     # --- changing -----------------------------------------------------------------------------------
 
     async def _command(self, request: Request) -> Response:
-        body = await request.body()
+        try:
+            body = await asyncio.wait_for(request.body(), SILENT)
+        except (TimeoutError, ClientDisconnect):
+            return JSONResponse({"error": "The request did not come as a whole."}, 408)
         try:
             if len(body) > LONGEST_BODY:
                 raise ValueError
