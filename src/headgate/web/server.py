@@ -27,7 +27,7 @@ from headgate.control.line import Line
 from headgate.control.watching import Sample
 from headgate.errors import HeadgateError, PipelineError
 from headgate.web.connections import SILENT, Bounded
-from headgate.web.data import dumps, event_data, history, network_data, sample_data
+from headgate.web.data import dumps, event_data, history, network_data, overload, sample_data
 from headgate.web.guard import FRAMED, HEADERS, LEAST_TOKEN, LONGEST_BODY, WIDGET, Guard, is_loopback
 from headgate.web.metrics import metrics, unready
 
@@ -196,7 +196,8 @@ class Page:
         """On the watching thread; without a page that looks on, nothing is encoded."""
         if self._clients and self._loop is not None:
             events = [event_data(event) for event in self._line.watch.events if event.at >= sample.seen.now]
-            text = _event({"samples": [sample_data(sample)], "events": events})
+            data = sample_data(sample, overload(self._line.watch))
+            text = _event({"samples": [data], "events": events})
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._send, text)
 
