@@ -295,7 +295,7 @@ MISTAKES = [
         "SELECT sum(price) OVER (ORDER BY ts ROWS BETWEEN 5 PRECEDING AND CURRENT ROW) FROM sales",
         "aggregate a sliding window: GROUP BY key, window(ts, '10 minutes', '1 minute')",
     ),
-    ("SELECT lag(price) OVER (ORDER BY ts) FROM sales", "with OVER there are ROW_NUMBER() and aggregates"),
+    ("SELECT lead(price) OVER (ORDER BY ts) FROM sales", "with OVER there are ROW_NUMBER(), LAG(x) and aggregates"),
     (
         "SELECT id, row_number() OVER (PARTITION BY user ORDER BY price) AS r FROM sales",
         "a bound of it is known, as in WHERE r <= 10 around it",
