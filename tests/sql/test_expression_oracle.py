@@ -101,7 +101,7 @@ CASES: dict[str, list[str]] = {
         "mod(num, num2)", "pmod(num, num2)", "pmod(big, big2)", "pmod(dbl, dbl2)", "pmod(tiny, tiny2)",
         "negative(num)", "positive(num)", "div(num, num2)", "try_add(num, num2)", "try_subtract(big, big2)",
         "try_multiply(big, big2)", "try_divide(num, num2)", "try_divide(big * big2, num)",
-        "try_divide(try_divide(dbl, 0), - tiny)", 
+        "try_divide(try_divide(dbl, 0), - tiny)",
         "sqrt(try_divide(dbl, 0))", "try_mod(num, 0) / (num2 % num)",
         "try_mod(num, num2)", "try_add(num / num2, 1)", "try_divide(money, money2)", "shiftleft(num, 3)",
         "shiftright(big, num)", "shiftrightunsigned(num, 1)", "bit_count(num)", "bit_count(tiny)",
