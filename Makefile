@@ -38,6 +38,9 @@ demo: prepare ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: thro
 test: lint prepare browser ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
+test-deep: prepare browser ## All tests, with three times the examples of every property
+	HYPOTHESIS_PROFILE=deep $(RUN) -m pytest -n 2 --dist loadgroup
+
 test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
 	$(RUN) -m pytest -m faults -s
 
@@ -73,4 +76,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out site
 
-.PHONY: help setup java prepare browser kafka demo test test-faults fuzz lint format bench picture docs compare lock clean
+.PHONY: help setup java prepare browser kafka demo test test-deep test-faults fuzz lint format bench picture docs compare lock clean
