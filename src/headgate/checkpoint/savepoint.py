@@ -42,7 +42,7 @@ def savepoint(source: Storage, target: Storage) -> dict[str, Any]:
         "queries": sorted(start["pipeline"]["queries"]),
     }
     files = _copy(source, target, position)
-    log.storage = target
+    log.elsewhere(target)
     log.compact(position, start, start["app"])
     target.write(_LABEL, [json.dumps(label).encode()])
     return label | {"files": files}
@@ -63,7 +63,7 @@ def begin_from(place: Storage, target: Storage) -> None:
     # What its queries have claimed outside belongs to the run that claimed it.
     position.claims.clear()
     _copy(place, target, position)
-    log.storage = target
+    log.elsewhere(target)
     log.compact(position, start, start["app"])
 
 
@@ -78,6 +78,12 @@ def _told(source: Storage) -> tuple[Log, Position, dict[str, Any]]:
 def told(source: Storage) -> Position:
     """The position of a checkpoint, whatever its pipeline."""
     return _told(source)[1]
+
+
+def application(source: Storage) -> str:
+    """The application that a checkpoint belongs to."""
+    name: str = _told(source)[2]["app"]
+    return name
 
 
 def _require_empty(target: Storage, what: str) -> None:

@@ -37,7 +37,7 @@ ReplayQueries = Annotated[
         "again; may be repeated."
     ),
 ]
-CheckpointFolder = Annotated[Path, typer.Option("--checkpoint", help="The application's checkpoint.")]
+CheckpointFolder = Annotated[str, typer.Option("--checkpoint", help="The application's checkpoint.")]
 _COLORS = {"goes on": "green", "begins": "blue", "leaves": "yellow", "refused": "red"}
 
 
@@ -47,7 +47,7 @@ def upgrades(cli: typer.Typer) -> None:
         cli.command()(command)
 
 
-def existing(folder: Path) -> Storage:
+def existing(folder: str) -> Storage:
     """The checkpoint in a folder; an error if there is none."""
     place = open_storage(folder)
     if not place.names("log") and not place.names("snapshots"):
@@ -97,10 +97,10 @@ def _show(upgrade: Upgrade, app: str) -> None:
 
 
 def savepoint(
-    folder: Annotated[Path, typer.Argument(help="Where to: a new folder.")],
+    folder: Annotated[str, typer.Argument(help="Where to: a new folder, or a place in a store.")],
     app: AppName = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Of a checkpoint whose application does not run.")
+        str | None, typer.Option(help="Of a checkpoint whose application does not run.")
     ] = None,
 ) -> None:
     """Write a savepoint: a consistent copy of a checkpoint, of a running application or of a stopped one.
@@ -110,18 +110,23 @@ def savepoint(
     Example: `headgate savepoint before-upgrade --app shop`
     """
     if checkpoint is None:
-        label = call(app, "savepoint", folder=os.path.abspath(folder))
+        label = call(app, "savepoint", folder=_there(folder))
     else:
         place = existing(checkpoint)
-        held = claim(place, "headgate savepoint")
+        held = claim(place, savepoints.application(place))
         try:
             label = savepoints.savepoint(place, open_storage(folder))
         finally:
             held.release()
     say(
         f"Savepoint of {shown(label['app'])} after step {label['step']}: {len(label['queries'])} queries, "
-        f"{label['files']} files in {shown(str(folder))}."
+        f"{label['files']} files in {shown(folder)}."
     )
+
+
+def _there(place: str) -> str:
+    """A folder of where the command is given, not of where the application runs."""
+    return place if "://" in place else os.path.abspath(place)
 
 
 def state(
@@ -134,10 +139,10 @@ def state(
 
     Example: `headgate state state/shop carts --limit 20`
     """
-    root = place if os.path.isdir(place) else call(place, "checkpoint")["root"]
+    root = place if "://" in place or os.path.isdir(place) else call(place, "checkpoint")["root"]
     for left in (True, False):
         try:
-            found = _states(existing(Path(root)), query)
+            found = _states(existing(root), query)
             break
         except RunError:  # a running application has written the state anew, and removed what it was
             if not left:
