@@ -21,6 +21,7 @@ import pytest
 from headgate.connectors.maven import spark_home
 from object_stores import BUCKET, options
 from servers import HOST, LOCAL, Cluster
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("servers")
 APP = """
@@ -135,7 +136,7 @@ def run(command: list[str], program: Path, where: str, env: dict[str, str]) -> l
         [*command, str(program), where],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PATIENCE,
         cwd=program.parent,
         env={**os.environ, **LOCAL, **env},
     )
