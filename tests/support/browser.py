@@ -91,6 +91,20 @@ class Browser:
             time.sleep(0.05)
         return found
 
+    def enter_frame(self, address: str) -> None:
+        """From now on, speak to a frame of another site; wait until it has come."""
+        end = time.monotonic() + SOON
+        while True:
+            targets = self._call("Target.getTargets")["targetInfos"]
+            found = [one["targetId"] for one in targets if one["type"] == "iframe" and one["url"] == address]
+            if found:
+                break
+            assert time.monotonic() < end, f"there is no frame with {address}; its errors: {self.errors}"
+            time.sleep(0.05)
+        self._session = self._call("Target.attachToTarget", targetId=found[0], flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
