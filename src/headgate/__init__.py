@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from headgate.scheduling import policies, trains
     from headgate.scheduling.haren.features import feature
     from headgate.sql import udf
+    from headgate.telemetry.openlineage import lineage
+    from headgate.telemetry.spans import traces
 
 __version__ = "0.3.0"
 """The one place that states the version; pyproject.toml reads it from here."""
@@ -77,6 +79,7 @@ __all__ = [
     "from_rate",
     "from_spark",
     "from_table",
+    "lineage",
     "policies",
     "pooled",
     "replay",
@@ -88,6 +91,7 @@ __all__ = [
     "to_list",
     "to_parquet",
     "to_table",
+    "traces",
     "trains",
     "tumbling",
     "udf",
@@ -119,6 +123,7 @@ _PLACES = {
     "from_rate": "headgate.connectors.rate",
     "from_spark": "headgate.api.app",
     "from_table": "headgate.connectors.table",
+    "lineage": "headgate.telemetry.openlineage",
     "policies": "headgate.scheduling.policies",
     "pooled": "headgate.api.pyspark.pooling",
     "replay": "headgate.recording.replaying",
@@ -130,6 +135,7 @@ _PLACES = {
     "to_list": "headgate.connectors.python",
     "to_parquet": "headgate.connectors.parquet",
     "to_table": "headgate.connectors.table_sink",
+    "traces": "headgate.telemetry.spans",
     "trains": "headgate.scheduling.trains",
     "tumbling": "headgate.graph.windows",
     "udf": "headgate.sql",
