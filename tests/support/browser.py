@@ -109,15 +109,17 @@ class Browser:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def enter(self, selector: str, value: str) -> None:
-        """Give a field a value as a person does: with its events."""
-        self.run(
-            f"(() => {{ const field = document.querySelector({json.dumps(selector)}); field.value = "
-            f"{json.dumps(value)}; for (const kind of ['input', 'change']) "
-            "field.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+        """Give a field a value as a person does: with its events, as soon as it is there."""
+        self.wait(
+            f"(() => {{ const field = document.querySelector({json.dumps(selector)}); if (!field) return; "
+            f"field.value = {json.dumps(value)}; for (const kind of ['input', 'change']) "
+            "field.dispatchEvent(new Event(kind, {bubbles: true})); return true; })()"
         )
 
     def click(self, selector: str) -> None:
-        self.run(f"document.querySelector({json.dumps(selector)}).click()")
+        """As soon as it is there: the page makes rows anew when the network has changed."""
+        found = f"const found = document.querySelector({json.dumps(selector)})"
+        self.wait(f"(() => {{ {found}; found?.click(); return Boolean(found); }})()")
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

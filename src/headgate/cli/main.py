@@ -195,8 +195,15 @@ def run(
     workers: WorkerCount = None,
     until: UntilText = "drained",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Spark: a folder from which a later run goes on where this one stops.")
+        str | None,
+        typer.Option(
+            help="Spark: a folder, or s3://bucket/name, from which a later run goes on where this one stops."
+        ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Spark: take the checkpoint also from a run that is alive."),
+    ] = False,
     master: Annotated[
         str | None,
         typer.Option(help="Spark: local[*] if none is given, spark://host:port or sc://host:port."),
@@ -247,7 +254,7 @@ def run(
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
-        "spark": {"checkpoint": checkpoint, "master": master},
+        "spark": {"checkpoint": checkpoint, "master": master, "take_over": take_over or None},
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)

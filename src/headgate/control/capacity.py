@@ -56,7 +56,8 @@ def overloaded_by(before: Observation, now: Observation) -> str:
         if need > CERTAIN * now.workers:
             return (
                 f"Queries with goals of {spell_duration(round(tight * 1e6))} or less alone exceed the "
-                f"capacity: they need {need:.1f} workers of {now.workers}. No policy keeps all these goals."
+                f"capacity: they need {need:.1f} workers of {now.workers}. "
+                "No policy keeps all of these goals."
             )
     return ""
 

@@ -39,11 +39,15 @@ def way_out(
     output: Output, storage: Storage, session: Any, retries: int, app: str, identity: str
 ) -> sinks.Outlet:
     """How a query's results leave."""
-    history = storage.path(f"history/{safe_name(output.name)}") if output.keep else ""
+    history = (
+        storage.folder(f"history/{safe_name(output.name)}", f"Query '{output.name}' (keep=)")
+        if output.keep
+        else ""
+    )
     if isinstance(output.sink, ParquetSink):
         return sinks.Files(output, history, identity, storage.durable)
     if isinstance(output.sink, (KafkaSink, TableSink)):
-        return staged.Staged(output, history, session, retries, app, identity)
+        return staged.Staged(output, history, storage, session, retries, app, identity)
     return sinks.Inline(output, history, retries)
 
 
