@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.connectors.parquet import to_parquet
     from headgate.connectors.python import to_function, to_list
     from headgate.connectors.rate import from_rate
+    from headgate.connectors.sql_sink import to_sql
     from headgate.connectors.table import from_table
     from headgate.connectors.table_sink import to_table
     from headgate.engines.base import Engine
@@ -87,6 +88,7 @@ __all__ = [
     "to_kafka",
     "to_list",
     "to_parquet",
+    "to_sql",
     "to_table",
     "trains",
     "tumbling",
@@ -129,6 +131,7 @@ _PLACES = {
     "to_kafka": "headgate.connectors.kafka_sink",
     "to_list": "headgate.connectors.python",
     "to_parquet": "headgate.connectors.parquet",
+    "to_sql": "headgate.connectors.sql_sink",
     "to_table": "headgate.connectors.table_sink",
     "trains": "headgate.scheduling.trains",
     "tumbling": "headgate.graph.windows",

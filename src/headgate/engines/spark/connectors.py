@@ -15,8 +15,9 @@ from headgate.connectors.parquet import ParquetSink
 from headgate.connectors.rate import RateSource
 from headgate.connectors.table import TableSource
 from headgate.connectors.table_sink import TableSink
+from headgate.connectors.transactions import TransactionalSink
 from headgate.engines.spark import connector_sinks as staged
-from headgate.engines.spark import kafka, sinks, sources, spooling, tables
+from headgate.engines.spark import kafka, sinks, sources, spooling, tables, transaction_sinks
 from headgate.graph.network import Network, Output, Source
 
 
@@ -44,6 +45,9 @@ def way_out(
         return sinks.Files(output, history, identity, storage.durable)
     if isinstance(output.sink, (KafkaSink, TableSink)):
         return staged.Staged(output, history, session, retries, app, identity)
+    if isinstance(output.sink, TransactionalSink):
+        own = identity if storage.durable else ""
+        return transaction_sinks.Transacted(output, history, retries, own)
     return sinks.Inline(output, history, retries)
 
 
