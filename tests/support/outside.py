@@ -70,6 +70,7 @@ class Log:
     """What the checkpoint's log knows."""
 
     announced: list[int] = field(default_factory=list)
+    claim: dict[str, Any] = field(default_factory=dict)
     done: list[int] = field(default_factory=list)
 
 
@@ -97,7 +98,7 @@ def staged(folder: Path, steps: dict[int, list[pa.RecordBatch]]) -> Steps:
 def drive(make: Callable[[], Outlet], log: Log, steps: Steps, points: Points) -> None:
     """One run: what was announced first, then the rest."""
     outlet = make()
-    outlet.open({})
+    log.claim = outlet.open(log.claim)
     for step in [*log.announced, *steps]:
         if step in log.done:
             continue
@@ -138,6 +139,7 @@ def every_point(
     whole = Points()
     drive(attempt(whole), Log(), steps, whole)
     wanted = output()
+    assert wanted
     chance = random.Random(7)
     chosen = [at for at, name in enumerate(whole.made, 1) if not only or name in only]
     plans = [[Points(at, after=after, error=error)] for at in chosen for after in (False, True)]

@@ -38,11 +38,11 @@ class SqlSink(TransactionalSink):
         # Writers of one SQLite file wait for each other anyway.
         self.target = f"{named} table {table}" if named.startswith("postgresql") else named
 
-    def transactions(self, query: str, schema: pa.Schema, checkpoint: str) -> Transactions:
+    def transactions(self, query: str, schema: pa.Schema, checkpoint: str, known: bool) -> Transactions:
         what = f"Query '{query}', to_sql (table '{self.table}')"
         sql_dialect.check_types(schema, what)
         key = require_columns(schema, self.key, f"{what}, key")
-        return SqlTable(self.connect, what, self.named, self.table, key, (checkpoint, query), schema)
+        return SqlTable(self.connect, what, self.named, self.table, key, (checkpoint, query), schema, known)
 
 
 def to_sql(

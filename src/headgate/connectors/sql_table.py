@@ -39,6 +39,7 @@ class SqlTable(Transactions):
         key: Sequence[str],
         owner: tuple[str, str],
         schema: pa.Schema,
+        known: bool,
     ) -> None:
         self._connect, self._what, self._database = connect, what, database
         self._table, self._key, self._schema = table, list(key), schema
@@ -55,7 +56,7 @@ class SqlTable(Transactions):
         self._types: pa.Schema | None = None
         """What the table's columns are, where the driver tells."""
         with self._attempt("cannot be written"):
-            self._prepare()
+            self._prepare(known)
 
     # --- a step -------------------------------------------------------------------------------------
 
@@ -204,13 +205,14 @@ class SqlTable(Transactions):
 
     # --- making ready -------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def _prepare(self, known: bool) -> None:
         self._open()
         columns = dialects.columns(self._schema, self._dialect, self._key, self._what)
         self._make(self._table, columns)
         if self._checkpoint:
             self._make(self._marks, _MARKS_COLUMNS)
-            self._prove_rollback()
+            if not known:
+                self._prove_rollback()
         self._learn()
         if self._key:
             self._prove_key()

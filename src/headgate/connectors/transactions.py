@@ -47,11 +47,14 @@ class TransactionalSink(Sink):
     """What is written to; two queries of one target have their turns, others write at the same time."""
 
     @abstractmethod
-    def transactions(self, query: str, schema: pa.Schema, checkpoint: str) -> Transactions:
-        """Connect and make ready.  ``checkpoint`` is its identity; "": no step will ever be repeated."""
+    def transactions(self, query: str, schema: pa.Schema, checkpoint: str, known: bool) -> Transactions:
+        """Connect and make ready.  ``checkpoint`` is its identity; "": no step will ever be repeated.
+
+        ``known``: the checkpoint has opened it before, so a number that is missing was lost.
+        """
 
     def open(self, query: str, schema: pa.Schema) -> Writer:
-        return self.transactions(query, schema, "")
+        return self.transactions(query, schema, "", False)
 
 
 def is_taken(last: int | None, step: int, repeated: bool, what: str) -> bool:

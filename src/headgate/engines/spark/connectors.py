@@ -43,7 +43,7 @@ def way_out(
     history = storage.path(f"history/{safe_name(output.name)}") if output.keep else ""
     if isinstance(output.sink, ParquetSink):
         return sinks.Files(output, history, identity, storage.durable)
-    if isinstance(output.sink, (KafkaSink, TableSink)):
+    if isinstance(output.sink, TableSink) or _by_spark(output):
         return staged.Staged(output, history, session, retries, app, identity)
     if isinstance(output.sink, TransactionalSink):
         own = identity if storage.durable else ""
@@ -51,9 +51,14 @@ def way_out(
     return sinks.Inline(output, history, retries)
 
 
+def _by_spark(output: Output) -> bool:
+    """Whether a job of Spark's writes its records."""
+    return isinstance(output.sink, KafkaSink) and not output.sink.exactly_once
+
+
 def connectors(network: Network) -> list[str]:
     """Jars of the connectors that an application needs and Spark does not bring along."""
     outputs = [*network.outputs, *([network.dead_letter] if network.dead_letter is not None else [])]
     kafka = any(isinstance(source.origin, KafkaSource) for source in network.sources)
-    kafka |= any(isinstance(output.sink, KafkaSink) for output in outputs)
+    kafka |= any(map(_by_spark, outputs))
     return jars("spark-kafka") if kafka else []

@@ -36,8 +36,9 @@ class Transacted(Outlet):
 
     def open(self, claim: Claim) -> Claim:
         super().open(claim)
-        self._own = self._sink.transactions(self.output.name, self.output.schema, self._checkpoint)
-        return {}
+        known = claim.get("marks") == self.target
+        self._own = self._sink.transactions(self.output.name, self.output.schema, self._checkpoint, known)
+        return {"marks": self.target}
 
     def delivery(self) -> Delivery:
         return Delivery("staged", keep=self.history)
@@ -54,7 +55,7 @@ class Transacted(Outlet):
             except SinkError:
                 if not left:
                     raise
-            repeated = bool(self._checkpoint)  # the attempt may have worked all the same
+            repeated = True  # the attempt may have worked all the same
 
     def close(self, error: bool, rows: int) -> None:
         if self._own is not None:
