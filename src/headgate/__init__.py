@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from headgate.api.running import Running
     from headgate.connectors.batches import from_batches
     from headgate.connectors.console import to_console
+    from headgate.connectors.delta_sink import to_delta
     from headgate.connectors.files import from_files
+    from headgate.connectors.iceberg_sink import to_iceberg
     from headgate.connectors.kafka import from_kafka
     from headgate.connectors.kafka_sink import to_kafka
     from headgate.connectors.parquet import to_parquet
@@ -84,7 +86,9 @@ __all__ = [
     "session",
     "sliding",
     "to_console",
+    "to_delta",
     "to_function",
+    "to_iceberg",
     "to_kafka",
     "to_list",
     "to_parquet",
@@ -127,7 +131,9 @@ _PLACES = {
     "session": "headgate.graph.windows",
     "sliding": "headgate.graph.windows",
     "to_console": "headgate.connectors.console",
+    "to_delta": "headgate.connectors.delta_sink",
     "to_function": "headgate.connectors.python",
+    "to_iceberg": "headgate.connectors.iceberg_sink",
     "to_kafka": "headgate.connectors.kafka_sink",
     "to_list": "headgate.connectors.python",
     "to_parquet": "headgate.connectors.parquet",
