@@ -346,7 +346,7 @@ def records_of(broker: Broker, topic: str, count: int) -> list[Any]:
     return records
 
 
-@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("exactly_once", [False, True])
 def test_results_go_to_a_topic_by_key(broker: Broker, driver: Apart, exactly_once: bool) -> None:
     """Where a step may come again, each record has its query and step."""
     topic = f"results-{exactly_once}"
