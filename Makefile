@@ -41,8 +41,14 @@ demo: prepare ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: thro
 test: lint prepare browser postgres ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
-test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
+test-deep: prepare browser postgres ## All tests, with three times the examples of every property
+	HYPOTHESIS_PROFILE=deep $(RUN) -m pytest -n 2 --dist loadgroup
+
+test-faults: setup java postgres ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
 	$(RUN) -m pytest -m faults -s
+
+fuzz: setup java ## Compare 20,000 random expressions with Spark's answers (FUZZ="20000 7 30": seed 7, 30 minutes)
+	$(RUN) tests/sql/fuzz_against_spark.py $(FUZZ)
 
 docs: setup ## Build the documentation site into site/ (no network)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
@@ -73,4 +79,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out site
 
-.PHONY: help setup java prepare browser postgres kafka demo test test-faults lint format bench picture docs compare lock clean
+.PHONY: help setup java prepare browser postgres kafka demo test test-deep test-faults fuzz lint format bench picture docs compare lock clean

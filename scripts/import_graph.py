@@ -7,6 +7,7 @@ functions.
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -58,19 +59,32 @@ def imports(root: Path, ours: bool = True) -> dict[str, set[str]]:
 
 def _imports(module: str, path: Path, known: dict[str, Path], ours: bool) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _import_statements(path):
         if isinstance(node, ast.Import):
             full = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{module} imports relatively; write full names"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             full = [name if name in known else str(node.module) for name in names]
-        else:
-            continue
         for name in full:
             if (name.split(".")[0] == "headgate") == ours:
                 found.append(name if ours else name.split(".")[0])
     return [name for name in found if name != module]
+
+
+@functools.cache
+def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Imports are statements, so expressions, which are most of a file, are not looked into."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    left: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, [])
+            left += inner if isinstance(inner, list) else []
+    return found
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 import headgate as hg
 import pretended_machine
+from depth import examples
 from headgate.cli import display
 from headgate.cli.main import cli
 from headgate.engines.spark.class_archive import java_options
@@ -37,7 +39,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", SMALL + java_options())
 pretended_machine.pretend()
 
 settings.register_profile(
-    "headgate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "headgate",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(100),
 )
 settings.load_profile("headgate")
 
@@ -81,6 +87,15 @@ def _ends(run: Callable[[], T]) -> T:
 def ends() -> Callable[[Callable[[], T]], T]:
     """``ends(lambda: app.run(...))`` for runs that a bug could make hang."""
     return _ends
+
+
+gc.disable()
+"""Until all tests are collected: what collecting makes stays, so looking through it again is for nothing."""
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks when its turn comes

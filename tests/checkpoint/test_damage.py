@@ -12,8 +12,8 @@ import pytest
 import headgate as hg
 from checkpoints import Crash, Rows, crashing, read, write_orders
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import Log
-from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import task
 from headgate.errors import RunError
 from killed_driver import QUICK, Trains
@@ -69,7 +69,7 @@ def forget_in_workers() -> None:
 
 def files(tmp_path: Path, folder: str) -> list[Path]:
     """Files of a checkpoint that it still needs; a step that was not committed may have left others."""
-    nodes, storage = Nodes(app(tmp_path, []).network), Storage(str(tmp_path / "checkpoint"))
+    nodes, storage = Nodes(app(tmp_path, []).network), Folder(str(tmp_path / "checkpoint"))
     position, _, start = Log(storage).recover(nodes, "damaged")
     assert start is not None
     low = min(own.cursor for own in position.nodes.values())
@@ -150,7 +150,7 @@ def test_a_damaged_pipeline_is_written_anew_by_the_next_run(tmp_path: Path) -> N
     [file] = (tmp_path / "checkpoint" / "pipelines").iterdir()
     flip(file)
     with pytest.raises(RunError, match=rf"pipelines/{file.name} is damaged.*start the application again"):
-        task.pipeline(str(tmp_path / "checkpoint"), file.name)
+        task.pipeline(Folder(str(tmp_path / "checkpoint")), file.name)
     letters: Rows = []
     report = app(tmp_path, letters).run(spark(tmp_path))
     assert [str(query.error) for query in report.queries.values() if query.error] == []

@@ -90,8 +90,8 @@ def test_a_second_run_is_refused_while_the_first_is_alive(tmp_path: Path, ends: 
 HOLD = """
 import os, sys, time
 from headgate.checkpoint.owner import claim
-from headgate.checkpoint.storage import Storage
-place = Storage(sys.argv[1])
+from headgate.checkpoint.local_folder import Folder
+place = Folder(sys.argv[1])
 place.prepare()
 held = claim(place, "shop")
 if os.fork() == 0:  # a process of the user's that outlives the driver owns nothing

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.checkpoint import log as logs
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import Log, decode, encode
 from headgate.checkpoint.offsets import Admitted, Extent, Offsets
 from headgate.checkpoint.position import Position, QueueFile
-from headgate.checkpoint.storage import Storage
 from headgate.errors import PipelineError, RunError
 from headgate.runtime.admission import Admission
 
@@ -211,7 +211,7 @@ def test_a_log_tells_the_same_however_often_it_is_compacted(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], every: int, behind: int
 ) -> None:
     """What was announced, what is to be published and the position, while some files wait for their names."""
-    storage = Storage(str(tmp_path_factory.mktemp("log")))
+    storage = Folder(str(tmp_path_factory.mktemp("log")))
     position, log = Position(NODES), Log(storage)
     waiting: list[int] = []
     with mock.patch.object(logs, "COMPACT_EVERY", every):
@@ -243,7 +243,7 @@ def test_a_record_that_was_changed_is_noticed(noise: bytes, data: Any) -> None:
 
 
 def test_two_logs_cannot_both_append(tmp_path: Path) -> None:
-    one, other = (Log(Storage(str(tmp_path))) for _ in range(2))
+    one, other = (Log(Folder(str(tmp_path))) for _ in range(2))
     one.append(start())
     with pytest.raises(RunError, match="another run has written record 0"):
         other.append(start())
@@ -251,7 +251,7 @@ def test_two_logs_cannot_both_append(tmp_path: Path) -> None:
 
 def test_a_log_that_another_has_overtaken_and_compacted_cannot_append(tmp_path: Path) -> None:
     """The names of its next records are free again, and still not its own."""
-    stale, other = (Log(Storage(str(tmp_path))) for _ in range(2))
+    stale, other = (Log(Folder(str(tmp_path))) for _ in range(2))
     stale.append(start())
     position, _, _ = other.recover(NODES, "logged")
     for _ in range(3):
@@ -260,14 +260,14 @@ def test_a_log_that_another_has_overtaken_and_compacted_cannot_append(tmp_path: 
     with pytest.raises(RunError, match="another run has written record 1"):
         stale.append(start())
     other.append(start())
-    assert Log(Storage(str(tmp_path))).recover(NODES, "logged")[2] is not None
+    assert Log(Folder(str(tmp_path))).recover(NODES, "logged")[2] is not None
 
 
 # --- exclusive creation -----------------------------------------------------------------------------------
 
 
 def test_of_many_threads_one_creates_a_name(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path), durable=False)
+    storage = Folder(str(tmp_path), durable=False)
     for number in range(50):
         gate, won = threading.Barrier(8), []
 
@@ -289,8 +289,8 @@ def test_of_many_threads_one_creates_a_name(tmp_path: Path) -> None:
 def test_of_two_processes_one_creates_a_name(tmp_path: Path) -> None:
     code = """
 import sys
-from headgate.checkpoint.storage import Storage
-storage = Storage(sys.argv[1], durable=False)
+from headgate.checkpoint.local_folder import Folder
+storage = Folder(sys.argv[1], durable=False)
 print(*[number for number in range(300) if storage.create(f"log/{number}", sys.argv[2].encode())])
 """
     both = [

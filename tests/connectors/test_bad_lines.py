@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate.connectors import json_lines
 from headgate.connectors.json_decode import DEEPEST, depth
 from headgate.connectors.refused import has_refused, split_refused
@@ -156,7 +157,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(LINES, st.integers(1, 80), st.booleans())
 def test_lines_are_the_same_however_a_file_is_cut_into_blocks(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], block: int, last_ends: bool

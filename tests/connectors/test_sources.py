@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.connectors.batches import from_batches
 from headgate.connectors.files import from_files
 from headgate.connectors.rate import from_rate
@@ -23,7 +24,7 @@ from headgate.connectors.source import Chunk, Reader, Wait
 from headgate.errors import HeadgateError, SourceError
 from headgate.graph.needs import Needs, everything
 
-FIXED = settings(derandomize=True, deadline=None, max_examples=40)
+FIXED = settings(derandomize=True, deadline=None, max_examples=examples(40))
 
 
 def drain(reader: Reader, max_rows: int, now: float = 0.0) -> list[pa.RecordBatch]:

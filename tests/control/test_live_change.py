@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from graphs import graphs
 from headgate import testing
 from headgate.engines.threads.barrier import Meeting
@@ -55,7 +56,7 @@ def changes(draw: st.DrawFn) -> list[hg.Change]:
     return found
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(changes(), st.integers(1, 3), st.sampled_from([2, 50]), st.sampled_from([0.0, 3e-5]))
 def test_any_sequence_of_changes_gives_the_answers_of_serial_execution(
     planned: Sequence[hg.Change], workers: int, packet_rows: int, reschedule_cost: float

@@ -19,6 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate import testing
 from headgate.api import Stream
 from headgate.graph import turns
@@ -363,14 +364,14 @@ UNSHRUNK = [Phase.explicit, Phase.generate]
 """A recipe is readable as it is drawn; shrinking one takes minutes: add ``Phase.shrink`` when you need it."""
 
 
-@settings(max_examples=50, phases=UNSHRUNK)
+@settings(max_examples=examples(50), phases=UNSHRUNK)
 @given(recipes(40, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_simulation_emits_what_serial_execution_emits(recipe: Recipe, turn: int, ways: list[Way]) -> None:
     """Random networks, data, costs, workers, packets and policies, in virtual time."""
     check(recipe, turn, [(way, "simulated") for way in ways])
 
 
-@settings(max_examples=50, phases=UNSHRUNK)
+@settings(max_examples=examples(50), phases=UNSHRUNK)
 @given(recipes(60, 7), st.sampled_from([2, 5, 1024]), st.lists(ways, min_size=3, max_size=3))
 def test_threads_emit_what_serial_execution_emits(
     ends: Ends, recipe: Recipe, turn: int, ways: list[Way]
@@ -389,7 +390,7 @@ ways_on_spark = st.builds(
 
 
 @pytest.mark.xdist_group("spark")
-@settings(max_examples=8, phases=UNSHRUNK)
+@settings(max_examples=examples(8), phases=UNSHRUNK)
 @given(recipes(60, 6), st.sampled_from([2, 5, 1024]), st.lists(ways_on_spark, min_size=2, max_size=2))
 def test_spark_emits_what_serial_execution_emits(
     ends: Ends, recipe: Recipe, turn: int, ways: list[Way]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_order import UNSHRUNK, Recipe, Way, difference, policy, recipes, ways
 
 import headgate as hg
+from depth import examples
 from dropping import Dropping
 from headgate import testing
 from headgate.errors import PipelineError
@@ -208,7 +209,7 @@ class Changing(Policy):
         return decisions
 
 
-@settings(max_examples=40, phases=UNSHRUNK)
+@settings(max_examples=examples(40), phases=UNSHRUNK)
 @given(recipes(60, 6), ways, st.sampled_from(["threads", "simulated"]), st.integers(0, 1000))
 def test_any_graph_with_any_drops_equals_serial_execution_without_the_dropped(
     recipe: Recipe, way: Way, engine: str, seed: int

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.errors import BadRow, OperatorError
 from headgate.graph.aggregates import Accumulators, evaluate
 from headgate.sql import compile_aggregate
@@ -26,7 +27,7 @@ SCHEMA = pa.schema(
         ("f", pa.float32()),
     ]
 )
-quick = settings(derandomize=True, deadline=None, max_examples=50)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(50))
 
 
 class Groups:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, packets_of, row_lists, rows_of
 
+from depth import examples
 from headgate.graph.operator import Operator
 from headgate.graph.operators import join_state, process, running, window_state
 from headgate.graph.operators.drop_duplicates import DropDuplicates
@@ -30,7 +31,7 @@ from headgate.graph.partition import buckets
 from headgate.graph.time import ticks_of
 from headgate.graph.windows import Window
 
-quick = settings(derandomize=True, deadline=None, max_examples=80)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(80))
 
 IN_WINDOWS = [
     "count(*) AS n",
@@ -225,7 +226,7 @@ WINDOWS = st.builds(
 )
 
 
-@settings(quick, max_examples=160)
+@settings(quick, max_examples=examples(160))
 @given(ROWS, PLANS, WINDOWS, KEYS, st.none() | st.integers(1, 9))
 def test_changes_of_windows_are_its_state(
     rows: Any, plan: Plan, window: Window, keys: list[str], early: int | None
@@ -234,7 +235,7 @@ def test_changes_of_windows_are_its_state(
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(ROWS, PLANS, KEYS, st.none() | st.integers(1, 12))
 def test_changes_of_running_aggregates_are_its_state(
     rows: Any, plan: Plan, keys: list[str], expire: int | None
@@ -254,7 +255,7 @@ def test_changes_of_drop_duplicates_are_its_state(
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(
     ROWS,
     PLANS,
@@ -299,13 +300,13 @@ def test_changes_of_a_keyed_process_are_its_state(
     check(operator, calls_of(rows, plan), len(keys), plan)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(ROWS, PLANS)
 def test_changes_of_a_process_are_its_state(rows: Any, plan: Plan) -> None:
     check(Process(SCHEMA, counting, COUNTED, {}), calls_of(rows, plan), 0, plan)
 
 
-@settings(quick, max_examples=120)
+@settings(quick, max_examples=examples(120))
 @given(ROWS, PLANS, st.integers(1, 4), st.none() | st.integers(1, 12), st.integers(0, 8), KEYS)
 def test_changes_of_a_top_are_its_state(
     rows: Any, plan: Plan, n: int, every: int | None, lateness: int, keys: list[str]
@@ -321,7 +322,7 @@ def test_changes_of_a_top_per_key_are_its_state(rows: Any, plan: Plan, n: int, k
     check(TopPerKey(SCHEMA, keys, n, "x DESC, s", "place"), calls_of(rows, plan), len(keys), plan)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(ROWS, PLANS, st.sampled_from([["k"], ["s", "k"]]), st.sampled_from([0, 3]))
 def test_changes_of_a_universal_box_are_its_state(
     rows: Any, plan: Plan, keys: list[str], state_bytes: int

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate import testing
 from headgate.errors import HeadgateError, PipelineError, TypeMismatch
 from headgate.graph.operators.interval import Run
@@ -25,7 +26,7 @@ from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.shards import merge, split, split_state
 from headgate.graph.time import NEVER, event_times
 
-FIXED = settings(derandomize=True, deadline=None, max_examples=150)
+FIXED = settings(derandomize=True, deadline=None, max_examples=examples(150))
 
 LEFT = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("id", pa.string())])
 RIGHT = pa.schema([("key", pa.int64()), ("ts", pa.timestamp("us")), ("id", pa.string()), ("y", pa.int64())])
@@ -184,7 +185,7 @@ def operator_for(within: Interval, how: str, lateness: int) -> Join:
     return join(scaled, how, lateness / 1e6)  # type: ignore[arg-type]
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(derandomize=True, deadline=None, max_examples=examples(400))
 @given(
     CASES,
     INTERVALS,
@@ -213,7 +214,7 @@ def test_any_cut_gives_what_going_tuple_by_tuple_gives(
     assert got + last == reference(rows, within, ended, how, lateness)
 
 
-@settings(derandomize=True, deadline=None, max_examples=250)
+@settings(derandomize=True, deadline=None, max_examples=examples(250))
 @given(
     CASES,
     INTERVALS,
@@ -371,7 +372,7 @@ def test_time_never_goes_back_when_an_idle_input_wakes() -> None:
     assert state.clock == 100
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(-4, 4)), min_size=8, max_size=30),
     st.lists(st.tuples(st.integers(0, 60), st.integers(-5, 5), st.integers(0, 3)), max_size=10),

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.graph.columns import sort_keys
 from headgate.graph.keys import KeyIndex
 from headgate.graph.numbering import Numbering, distinct
 from headgate.graph.partition import buckets, range_buckets
 
-quick = settings(derandomize=True, deadline=None, max_examples=100)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(100))
 
 TYPES: dict[pa.DataType, Any] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from depth import examples
 from headgate.errors import HeadgateError, OperatorError, PipelineError
 from headgate.graph.operators.lookup import Lookup
 from headgate.graph.packet import Order, Packet
@@ -50,7 +51,7 @@ def test_a_left_join_on_one_column() -> None:
 KEYS = st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("xyz"))
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=examples(80))
 @given(st.lists(KEYS, unique=True, max_size=10), st.lists(KEYS, max_size=12))
 def test_several_columns_match_as_a_whole(table: list[tuple[Any, Any]], rows: list[tuple[Any, Any]]) -> None:
     known = {key: f"{key}" for key in table if None not in key}

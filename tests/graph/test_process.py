@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from depth import examples
 from headgate import testing
 from headgate.errors import HeadgateError, OperatorError, PipelineError
 from headgate.graph.operator import Kind
@@ -21,7 +22,7 @@ from headgate.graph.operators.process_packets import KeyArrays, KeyedPackets
 from headgate.graph.packet import Order, Packet, Ticks
 from headgate.graph.time import event_times
 
-FIXED = settings(derandomize=True, deadline=None, max_examples=100)
+FIXED = settings(derandomize=True, deadline=None, max_examples=examples(100))
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
 OUT = pa.schema([("k", pa.string()), ("n", pa.int64())])

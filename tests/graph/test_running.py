@@ -23,12 +23,13 @@ from window_streams import (
     row_lists,
 )
 
+from depth import examples
 from headgate.errors import BadRow, PipelineError, UnknownColumn, UnsupportedFunction
 from headgate.graph.operator import Kind
 from headgate.graph.operators.running import Running
 from headgate.graph.packet import Order, Packet
 
-quick = settings(derandomize=True, deadline=None, max_examples=60)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(60))
 
 AGGREGATES = [
     "count(*) AS n",

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_streams import SCHEMA, assert_same, batch_of, cuts, end_packet, plain, row_lists
 
+from depth import examples
 from headgate.errors import PipelineError
 from headgate.graph.extended import added, bare, extended
 from headgate.graph.operator import Operator
@@ -31,7 +32,7 @@ from headgate.graph.partition import buckets as buckets_of
 from headgate.graph.shards import Shard, merge, split, split_gathered
 from headgate.graph.windows import Window
 
-FIXED = settings(derandomize=True, deadline=None, max_examples=60)
+FIXED = settings(derandomize=True, deadline=None, max_examples=examples(60))
 END = 10**9
 KEYS = st.sampled_from([["k"], ["s"], ["f"], ["k", "s"]])
 

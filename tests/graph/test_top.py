@@ -14,6 +14,7 @@ from window_reference import key_order, top
 from window_streams import SCHEMA, assert_same, batch_of, cuts, packets_of, plain, row_lists, run
 
 import headgate as hg
+from depth import examples
 from headgate import testing
 from headgate.errors import PipelineError, TypeMismatch, UnknownColumn
 from headgate.graph.operator import Kind
@@ -21,7 +22,7 @@ from headgate.graph.operators.top import Top
 from headgate.graph.operators.top_per_key import TopPerKey
 from headgate.graph.packet import Order, Packet
 
-quick = settings(derandomize=True, deadline=None, max_examples=60)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(60))
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 
 

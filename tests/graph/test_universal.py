@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.errors import HeadgateError, PipelineError
 from headgate.graph.operator import Kind
 from headgate.graph.operators import universal
@@ -38,7 +39,7 @@ def serials(operator: Universal, given: Packet) -> list[int]:
     return out.order.serials.tolist()
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=examples(60))
 @given(st.floats(0, 3.5), st.integers(0, 2**62), st.integers(0, 200), st.integers(0, 200))
 def test_which_tuples_leave_does_not_depend_on_cuts(sel: float, first: int, rows: int, cut: int) -> None:
     cut = min(cut, rows)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from window_reference import key_order, sessions, together, windows
 from window_streams import SCHEMA, assert_same, cuts, packets_of, partitioned, row_lists, run
 
+from depth import examples
 from headgate.errors import PipelineError, TypeMismatch, UnknownColumn
 from headgate.graph.operator import Kind
 from headgate.graph.operators.window import WindowAggregate
 from headgate.graph.windows import Window, session, sliding, tumbling
 
-quick = settings(derandomize=True, deadline=None, max_examples=60)
+quick = settings(derandomize=True, deadline=None, max_examples=examples(60))
 
 SIMPLE = ["count(*) AS n", "sum(x) AS total", "max(x) AS most", "first(s) AS f", "last(x, true) AS l"]
 SIMPLE_FOLD = together("rows", "sum:x", "max:x", "first:s", "last_known:x")
@@ -97,13 +98,13 @@ def test_sliding_equals_tuple_by_tuple(rows: Any, at: Any, size: int, every: int
     check(rows, at, micros("sliding", size, min(every, size), lateness), ["k"], SIMPLE, SIMPLE_FOLD)
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(row_lists(keys=2), some_cuts, st.integers(1, 8), st.integers(0, 8))
 def test_sessions_equal_tuple_by_tuple(rows: Any, at: Any, gap: int, lateness: int) -> None:
     check(rows, at, micros("session", gap, gap, lateness), ["k"], SIMPLE, SIMPLE_FOLD)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(row_lists(keys=2), st.lists(st.integers(0, 60), max_size=2), st.integers(3, 12), st.integers(0, 2))
 def test_sessions_that_a_row_misses_by_coming_too_late(rows: Any, at: Any, gap: int, late: int) -> None:
     check(rows, at, micros("session", gap, gap, late), ["k"], SIMPLE, SIMPLE_FOLD)

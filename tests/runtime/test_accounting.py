@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import headgate as hg
+from depth import examples
 from dropping import Dropping
 from headgate import testing
 from headgate.cli.display import query_table
@@ -95,7 +96,7 @@ def test_a_run_that_ends_leaves_nothing_waiting(engine: hg.Engine) -> None:
     assert len(out) == report.queries["one"].tuples_out
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     policy=st.sampled_from(["lp", "round_robin", "mc", "qos", "tuple_at_a_time"]),
     shares=st.dictionaries(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate import testing
 from headgate.api import Stream
 from headgate.errors import BadRow, OperatorError, PipelineError, RunError, SinkError
@@ -336,7 +337,7 @@ rows_of_numbers = st.lists(
 
 
 @pytest.mark.parametrize("name", list(OPERATORS))
-@settings(max_examples=40)  # for each operator
+@settings(max_examples=examples(40))  # for each operator
 @given(numbers=rows_of_numbers, cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_answers_do_not_depend_on_how_the_stream_was_cut(
     name: str, numbers: list[tuple[int, int, int]], cuts: list[int]
@@ -351,7 +352,7 @@ def test_answers_do_not_depend_on_how_the_stream_was_cut(
 
 
 @pytest.mark.parametrize("name", ["running", "expiring", "window", "session"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(numbers=rows_of_numbers, cuts=st.lists(st.integers(0, 40), max_size=3))
 def test_buckets_say_what_the_whole_says(
     name: str, numbers: list[tuple[int, int, int]], cuts: list[int]

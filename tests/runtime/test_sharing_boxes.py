@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from graphs import events
 from headgate import testing
 from serial import serial
@@ -45,7 +46,7 @@ def every_kind() -> tuple[hg.App, dict[str, Rows]]:
     return app, found
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 40), st.integers(1, 8)),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brain import TinyEngine, entry
+from depth import examples
 from headgate.machine.topology import Cache, Node, Topology, flat
 from headgate.scheduling import policies
 from headgate.scheduling.bobox.policy import Bobox
@@ -111,7 +112,7 @@ def reaches(policy: Las, worker: int, box: int) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), net=nets(), workers=st.integers(1, 5), machine=st.sampled_from(sorted(MACHINES)))
 def test_nothing_is_lost_whatever_happens(
     name: str, data: st.DataObject, net: Net, workers: int, machine: str

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headgate.engines.spark.session import open_session
+
 settings.register_profile(
     "expressions", derandomize=True, deadline=None, print_blob=False, suppress_health_check=list(HealthCheck)
 )
@@ -23,17 +25,8 @@ def spark() -> Iterator[object]:
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headgate-expressions")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    options = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
+    session = open_session("local[2]", "headgate-expressions", options, list)
     own = session.newSession()
     own.conf.set("spark.sql.ansi.enabled", "true")
     own.conf.set("spark.sql.session.timeZone", "UTC")

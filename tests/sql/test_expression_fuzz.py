@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate.errors import HeadgateError, PipelineError
 from headgate.sql import supported_functions
 
@@ -75,7 +76,7 @@ def compile_everywhere(text: str) -> None:
             str(error).encode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TEXTS)
 def test_any_text_is_an_expression_or_our_error(text: str) -> None:
     compile_everywhere(text)

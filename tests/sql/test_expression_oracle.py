@@ -91,6 +91,7 @@ CASES: dict[str, list[str]] = {
         "CAST(ts AS DOUBLE)", "CAST(num AS TIMESTAMP)", "CAST(ts AS TIMESTAMP_NTZ)",
         "CAST(wall AS TIMESTAMP)", "num::string", "CAST(text AS BINARY)", "CAST(NULL AS INT)",
         "CAST(small AS FLOAT)", "CAST(tiny AS DOUBLE)", "CAST(CAST(small AS DOUBLE) / 4 AS TIMESTAMP)",
+        "CAST(CAST(dbl AS DECIMAL(12,3)) AS DOUBLE) - dbl2", "CAST(money AS DOUBLE)",
         "CAST('12' AS INT) + num", "CAST('36e-2' AS DECIMAL(5,2))", "TRY_CAST(digits AS DECIMAL(4,1))",
     ],
     "maths": [
@@ -100,6 +101,7 @@ CASES: dict[str, list[str]] = {
         "mod(num, num2)", "pmod(num, num2)", "pmod(big, big2)", "pmod(dbl, dbl2)", "pmod(tiny, tiny2)",
         "negative(num)", "positive(num)", "div(num, num2)", "try_add(num, num2)", "try_subtract(big, big2)",
         "try_multiply(big, big2)", "try_divide(num, num2)", "try_divide(big * big2, num)",
+        "try_divide(try_divide(dbl, 0), - tiny)", "try_mod(num, 0) / (num2 % num)",
         "try_mod(num, num2)", "try_add(num / num2, 1)", "try_divide(money, money2)", "shiftleft(num, 3)",
         "shiftright(big, num)", "shiftrightunsigned(num, 1)", "bit_count(num)", "bit_count(tiny)",
         "floor(dbl)", "ceil(dbl)", "ceiling(real)", "floor(num)", "floor(money)", "ceil(exact)",

@@ -12,6 +12,7 @@ from expression_oracle import Oracle, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.errors import BadRow
 from headgate.sql import compile_expression
 
@@ -21,14 +22,14 @@ def oracle(spark: Any) -> Oracle:
     return Oracle(spark, table(rows=64, seed=11))
 
 
-@settings(max_examples=6, phases=[p for p in settings().phases if p.name == "generate"])
+@settings(max_examples=examples(6), phases=[p for p in settings().phases if p.name == "generate"])
 @given(texts=st.lists(expressions(), min_size=40, max_size=40, unique=True))
 def test_spark_agrees_with_random_expressions(oracle: Oracle, texts: list[str]) -> None:
     """Types, values and bad rows of nested random expressions are Spark's."""
     oracle.check(texts)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=expressions(), cuts=st.lists(st.integers(0, 64), max_size=4))
 def test_cuts_do_not_matter(text: str, cuts: list[int]) -> None:
     """Evaluating slices gives the slices of the whole, values and bad rows alike."""
@@ -44,7 +45,7 @@ def test_cuts_do_not_matter(text: str, cuts: list[int]) -> None:
         assert (part_bad.to_pylist() if part_bad is not None else [False] * (high - low)) == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(text=expressions())
 def test_the_first_bad_row_is_named(text: str) -> None:
     """``evaluate`` raises for the first row that ``evaluate_safe`` marks, and only then."""

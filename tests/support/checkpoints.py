@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.checkpoint import storage
+from headgate.checkpoint.local_folder import Folder
+from headgate.checkpoint.storage import Parts
 
 ORDERS = pa.schema([("user", pa.int64()), ("amount", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,10 +61,10 @@ class Crash(BaseException):
 @contextmanager
 def crashing(count: int, *, after: bool = False, kind: str = "log") -> Iterator[None]:
     """The ``count``-th file of a kind that a run creates kills it, before the file is there or just after."""
-    create: Callable[..., bool] = storage.Storage.create
+    create: Callable[..., bool] = Folder.create
     left = [count]
 
-    def create_or_crash(self: storage.Storage, name: str, data: bytes) -> bool:
+    def create_or_crash(self: Folder, name: str, data: bytes) -> bool:
         if not name.startswith(f"{kind}/"):
             return create(self, name, data)
         left[0] -= 1
@@ -74,24 +75,24 @@ def crashing(count: int, *, after: bool = False, kind: str = "log") -> Iterator[
             raise Crash
         return found
 
-    with mock.patch.object(storage.Storage, "create", create_or_crash):
+    with mock.patch.object(Folder, "create", create_or_crash):
         yield
 
 
 @contextmanager
 def full_disk(count: int) -> Iterator[None]:
     """The disk is full from the ``count``-th record on."""
-    write: Callable[..., None] = storage.Storage._write
+    write: Callable[..., None] = Folder._write
     left = [count]
 
-    def write_or_fail(self: storage.Storage, path: Path, data: bytes) -> None:
+    def write_or_fail(self: Folder, path: Path, data: Parts) -> None:
         if path.parent.name == "log":
             left[0] -= 1
         if left[0] <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(self, path, data)
 
-    with mock.patch.object(storage.Storage, "_write", write_or_fail):
+    with mock.patch.object(Folder, "_write", write_or_fail):
         yield
 
 

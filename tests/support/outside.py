@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headgate.checkpoint.opening import open_storage
 from headgate.connectors.sink import Sink
 from headgate.engines.spark.messages import OutputPart
 from headgate.engines.spark.queue_files import write_queue
@@ -82,15 +83,20 @@ def output(query: str, sink: Sink, schema: pa.Schema) -> Output:
     return Output(query, (SimpleNamespace(schema=schema), 0), sink)  # type: ignore[arg-type]
 
 
+DISK = open_storage("/", durable=False)
+"""Where tasks leave a step's rows, by their paths."""
+
+
 def staged(folder: Path, steps: dict[int, list[pa.RecordBatch]]) -> Steps:
     """Rows as the tasks of a step leave them, one file for each task."""
     found: Steps = {}
     for step, batches in steps.items():
         for number, batch in enumerate(batches):
             serials = np.arange(batch.num_rows, dtype=np.int64)
-            path = folder / "queues" / f"{step}-{number}-staged.arrow"
-            queue = write_queue(path.name, str(path), Packet(batch, Order(serials, 0.0, len(serials))), False)
-            part = OutputPart(batch.num_rows, file=str(path), queue=queue)
+            packet = Packet(batch, Order(serials, 0.0, len(serials)))
+            name = str(folder / "queues" / f"{step}-{number}-staged.arrow").lstrip("/")
+            queue = write_queue(DISK, name, packet)
+            part = OutputPart(batch.num_rows, file=name, queue=queue)
             found.setdefault(step, []).append(part)
     return found
 

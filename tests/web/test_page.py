@@ -100,6 +100,28 @@ def test_a_person_sees_the_run_and_changes_it(shop: tuple[Running, Page], tmp_pa
         assert refused == []
 
 
+DRAW_LATENCIES = """import('./static/charts.js').then(async ({ decades }) => {
+  const holder = document.body.appendChild(document.createElement("div"));
+  for (let low = 1e-4; low < 200; low *= 1.07) {
+    const scales = { x: { time: false }, y: { distr: 3, range: decades } };
+    const options = { width: 400, height: 168, scales, series: [{}, {}] };
+    const drawn = new uPlot(options, [[1, 2], [low, low * 3]], holder);
+    await 0;
+    drawn.destroy();
+  }
+})"""
+"""Charts of latencies from a tenth of a millisecond on; the axis of some had no end."""
+
+
+def test_latencies_of_any_size_are_drawn(shop: tuple[Running, Page]) -> None:
+    with Browser() as page:
+        page.open(shop[1].address)
+        page.wait(f"{SEEN} === 3")
+        page.run(DRAW_LATENCIES)
+        page.wait("true")
+        assert page.errors == []
+
+
 def test_a_page_without_the_token_can_look_and_not_change(shop: tuple[Running, Page]) -> None:
     running, served = shop
     with Browser() as page:

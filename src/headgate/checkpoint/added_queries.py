@@ -12,6 +12,7 @@ from typing import Any
 
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.position import Position
+from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
 from headgate.graph.network import (
     Arrow,
@@ -30,7 +31,7 @@ Copies = dict[str, dict[Box, str]]
 
 
 def with_copies(
-    network: Network, nodes: Nodes, position: Position, start: dict[str, Any] | None, root: str
+    network: Network, nodes: Nodes, position: Position, start: dict[str, Any] | None, root: Storage
 ) -> Network:
     """The network with copies of boxes for queries that cannot share them."""
     if start is None:
@@ -60,10 +61,10 @@ def with_copies(
     return _copied(network, copies) if copies else network
 
 
-def first_serial(output: Output, position: Position, root: str) -> int:
+def first_serial(output: Output, position: Position, root: Storage) -> int:
     """The serial with which a query that joins begins; an error if rows that it asks for are gone.
 
-    ``root`` is the checkpoint's folder.
+    ``root`` is the checkpoint's storage.
     """
     offsets = position.offsets
     if output.start == "now":

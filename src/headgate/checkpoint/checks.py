@@ -16,12 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
 
 _STAMP = re.compile(r"\.crc-([0-9a-f]{8})\.[a-z]+$")
 _REMEMBERED = 4096
-_verified: dict[tuple[str, int, int], None] = {}
-"""Files that this process has looked through, by path, time and size: steps read one file again and again."""
+_verified: dict[tuple[str, Any], None] = {}
+"""Files that this process has looked through, by path and version: steps read one file again and again."""
 
 
 def checksum(data: Any) -> int:
@@ -40,19 +41,21 @@ def stamp(name: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def opened(path: str, kind: str, check: int | None) -> pa.Buffer:
-    """The bytes of ``<checkpoint>/<folder>/<file>``; an error that names it if others were written."""
+def opened(storage: Storage, name: str, kind: str, check: int | None) -> pa.Buffer:
+    """The bytes of a checkpoint's file; an error that names it if others were written."""
+    path = storage.path(name)
+    version = storage.version(name)
     try:
-        data = pa.memory_map(path).read_buffer()
-        found = os.stat(path)
+        data = storage.view(name)
     except FileNotFoundError as error:
         raise missing(path, kind) from error
-    except (OSError, pa.ArrowException) as error:  # an empty file cannot be mapped
+    except ValueError as error:
         raise damaged(path, kind, str(error)) from error
-    key = (path, found.st_mtime_ns, found.st_size)
-    if check is not None and key not in _verified:
+    key = (path, version)
+    if check is not None and (version is None or key not in _verified):
         verify(path, kind, data, check)
-        _verified[key] = None
+        if version is not None:
+            _verified[key] = None
         while len(_verified) > _REMEMBERED:
             del _verified[next(iter(_verified))]
     return data

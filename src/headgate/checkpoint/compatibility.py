@@ -14,10 +14,11 @@ from headgate.checkpoint.added_queries import first_serial
 from headgate.checkpoint.differences import difference
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
+from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
 
 
-def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, root: str) -> list[str]:
+def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, root: Storage) -> list[str]:
     """Fit what an earlier run left to this pipeline; an error if that cannot be.
 
     Returns what the user may not expect: queries that ran when the earlier run ended, and are not there now.
@@ -44,7 +45,7 @@ def carry_over(nodes: Nodes, position: Position, start: dict[str, Any] | None, r
     return gone
 
 
-def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], root: str) -> None:
+def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], root: Storage) -> None:
     """Sources are numbered; bring the old numbers to the new, and refuse other columns."""
     names = [source["name"] for source in before["sources"]]
     schemas = {source["name"]: source["schema"] for source in before["sources"]}
@@ -76,7 +77,7 @@ def _check_sources(nodes: Nodes, position: Position, before: dict[str, Any], roo
     position.renumber(current)
 
 
-def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str) -> None:
+def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: Storage) -> None:
     """Refuse a query whose boxes with state are others than before, or read something else."""
     before, now = ({box["key"]: box for box in side["boxes"]} for side in (old, new))
     gone = [box for key, box in before.items() if key not in now]
@@ -102,7 +103,7 @@ def _check_query(query: str, old: dict[str, Any], new: dict[str, Any], root: str
 
 
 def _place_new(
-    nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any], root: str
+    nodes: Nodes, position: Position, before: dict[str, Any], now: dict[str, Any], root: Storage
 ) -> None:
     """What has changed of a query goes on where its results were; a new query starts where it was told to."""
     known = {box["key"] for old in before["queries"].values() for box in old["boxes"]}
@@ -130,7 +131,7 @@ def _check_nothing_between(
     position: Position,
     old: dict[str, Any],
     start: int,
-    root: str,
+    root: Storage,
 ) -> None:
     """Rows half-way through the part of a query that changes are neither the old one's nor the new one's.
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headgate.checkpoint.storage import Storage
 from headgate.graph import turns
 from headgate.graph.turns import Turns
 
@@ -158,17 +159,19 @@ class Admitted:
         if gone:
             del self.extents[:gone], self.starts[:gone], self.serials[:gone], self.ages[:gone]
 
-    def gone(self, root: str) -> tuple[int, int]:
+    def gone(self, storage: Storage) -> tuple[int, int]:
         """How many rows cannot be read any more, and the serial from which on all can.
 
         Besides those of extents that were dropped, those of files that are not there: of the user's folder,
-        or of the spool below ``root``, whose files go before a snapshot of the log says so.
+        or of the checkpoint's spool, whose files go before a snapshot of the log says so.
         """
         rows = self.starts[0] if self.starts else self.rows
         serial = self.serials[0] if rows and self.serials else 0
         for extent, start in zip(self.extents, self.starts, strict=True):
             kind, _, name = extent.unit.partition(":")
-            if kind in FILES and not os.path.exists(os.path.join(root, name)):
+            if kind not in FILES:
+                continue
+            if not (os.path.exists(name) if kind == PARQUET else storage.exists(name)):
                 rows, serial = rows + extent.rows, self.serial(start + extent.rows - 1) + 1
         return rows, serial
 

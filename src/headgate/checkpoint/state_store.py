@@ -7,7 +7,6 @@ and reads the files that the commit log names.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.checkpoint import checks, private
+from headgate.checkpoint import checks
 from headgate.checkpoint.position import StatePart
+from headgate.checkpoint.storage import Storage
 from headgate.graph.operator import Operator
 from headgate.graph.shards import buckets_of_state
 
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 
 
 def take(
-    root: str, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard
+    storage: Storage, key: str, operator: Operator, parts: Sequence[StatePart], shard: Shard
 ) -> tuple[Any, bool]:
     """The state of one shard of a node as its files tell, and whether it was in memory.
 
@@ -39,28 +39,28 @@ def take(
     """
     mine = [part for part in parts if covers(part) == shard or (_whole(covers(part)) and _whole(shard))]
     if parts and not mine:
-        return _gathered(root, operator, parts, shard), False
+        return _gathered(storage, operator, parts, shard), False
     with _lock:
-        known, state, _ = _cache.pop((root, key, shard), ("", None, 0))
+        known, state, _ = _cache.pop((storage.root, key, shard), ("", None, 0))
     if state is not None and known == (mine[-1].version if mine else ""):
         return state, True
     missing = _since(mine, known) if state is not None else None
     found = missing is not None
     if missing is None:
         last = max((i for i, part in enumerate(mine) if part.full), default=-1)
-        state = operator.restore([load(root, mine[last])]) if last >= 0 else operator.open()
+        state = operator.restore([load(storage, mine[last])]) if last >= 0 else operator.open()
         missing = mine[last + 1 :]
         assert state is not None
         state.track()
     for part in missing:
-        state.apply(load(root, part))
+        state.apply(load(storage, part))
     return state, found or not mine
 
 
-def put(root: str, key: str, shard: Shard, version: str, state: Any, size: int) -> None:
+def put(storage: Storage, key: str, shard: Shard, version: str, state: Any, size: int) -> None:
     """Keep a state of about ``size`` bytes under its new version; others may have to go."""
     with _lock:
-        _cache[root, key, shard] = (version, state, size)
+        _cache[storage.root, key, shard] = (version, state, size)
         held = sum(entry[2] for entry in _cache.values())
         while held > CACHE_BYTES and len(_cache) > 1:
             held -= _cache.popitem(last=False)[1][2]
@@ -74,9 +74,9 @@ def _whole(shard: Shard) -> bool:
     return shard[0] == 0 and shard[1] == shard[2]
 
 
-def _gathered(root: str, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
+def _gathered(storage: Storage, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
     """A shard's state from files that were cut in another way: of each, the keys that fall to it."""
-    tables = [(part.full, _mine(operator, load(root, part), shard)) for part in parts]
+    tables = [(part.full, _mine(operator, load(storage, part), shard)) for part in parts]
     state = operator.restore([table for full, table in tables if full])
     assert state is not None
     state.track()
@@ -103,13 +103,11 @@ def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | No
     return None
 
 
-def load(root: str, part: StatePart) -> pa.Table:
-    path = os.path.join(root, part.file)
-    private.require_private(root, os.path.dirname(part.file), part.file)
+def load(storage: Storage, part: StatePart) -> pa.Table:
+    path = storage.path(part.file)
+    storage.require_private("states", part.file)
     try:
-        with open(path, "rb") as file:
-            file.seek(part.offset)
-            data = file.read(part.length)
+        data = storage.read_part(part.file, part.offset, part.length)
     except FileNotFoundError as error:
         raise checks.missing(path, "state") from error
     if len(data) != part.length:

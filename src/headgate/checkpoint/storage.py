@@ -1,47 +1,45 @@
-"""Where a run keeps what must outlive it: a folder, reached from the driver and from every executor.
+"""Where a run keeps what must outlive it: named files, reached from the driver and from every executor.
 
 The one promise that everything rests on is an exclusive create: of two processes that create the same name,
 one is told that it exists, and a reader of the name sees all of it or nothing.  A place that cannot promise
 that is refused when the run starts.
+
+``local_folder`` keeps the promise with hard links, on a disk or a mounted file system.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import uuid
-from pathlib import Path
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from headgate.checkpoint import private
-from headgate.checkpoint.disk import make_folder, sync_folder
-from headgate.checkpoint.places import local_path
+import pyarrow as pa
+
 from headgate.errors import RunError
 
-_TASKS_WRITE = ("states", "queues")
-"""Made before tasks write there: if two tasks made a folder, only one of them would sync its name."""
 FOLDERS = ("log", "snapshots", "states", "queues", "staged", "spool", "pipelines", "slots", "history")
 """What a checkpoint consists of."""
 
+Parts = Iterable[Any]
+"""The content of a file, as pieces that follow each other."""
 
-class Storage:
-    """A folder on a file system with hard links: a local disk, or one that all machines mount.
 
-    What is made in it is the owner's alone; a folder that was there before keeps what it lets others read.
-    ``durable``: what was written survives a crash of the machine, not only of the program.
+class Storage(ABC):
+    """Named files below a root.  A name has at most one folder in it: ``log/000000000012.json``.
+
+    A storage can be pickled: what is opened in an executor is the same place.  ``durable``: what was written
+    survives a crash of the machine, not only of the program.  A name that is not there is a
+    ``FileNotFoundError``; a place that does not answer, or is full, is another ``OSError``.
     """
 
-    def __init__(self, root: str, *, durable: bool = True) -> None:
-        self.root = os.path.abspath(root)
-        self.durable = durable
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.root, name)
+    root: str
+    durable: bool
 
     def prepare(self) -> None:
-        """Make the folder, and find out whether it keeps the promise and no other user can write to it."""
+        """Make the place ready, and find out whether it keeps the promise."""
         try:
-            self._make_private()
+            self._make()
             probe = f".probe-{uuid.uuid4().hex}"
             try:
                 first, second = self.create(probe, b"1"), self.create(probe, b"2")
@@ -51,85 +49,98 @@ class Storage:
         except OSError as error:
             raise RunError(f"checkpoint '{self.root}' cannot be used: {error}.") from error
         if not kept:
-            raise RunError(
-                f"checkpoint '{self.root}' is on a file system that cannot create a file exclusively, so two "
-                "runs could both believe that they own it; use a local disk or a mounted shared one."
-            )
+            raise RunError(f"checkpoint '{self.root}' is on {self.unfit}")
 
-    def _make_private(self) -> None:
-        root = Path(self.root)
-        make_folder(root.parent, durable=self.durable)
-        make_folder(root, durable=self.durable, private=True)
-        if not any(root.iterdir()):
-            private.close_to_others(root)  # nothing can have been put there before
-        private.require_private(self.root, *FOLDERS)
-        for name in FOLDERS:
-            if self.exists(name):
-                private.close_to_others(root / name)
-        for name in _TASKS_WRITE:
-            make_folder(root / name, durable=self.durable, private=True)
+    unfit = "a place that cannot create a file exclusively."
+    """What a place is that does not keep the promise, and what to do."""
 
+    @abstractmethod
+    def _make(self) -> None:
+        """Make what is missing, and refuse a place that others than the owner can write to."""
+
+    @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Create ``name`` with all of ``data``; false if it exists already."""
-        path = Path(self.path(name))
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            self._write(temporary, data)
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-        if self.durable:
-            sync_folder(path.parent)
-        return True
+        """Create ``name`` with all of ``data``; false if it exists already.
 
-    def write(self, name: str, data: bytes) -> None:
+        ``data`` says who wrote it: no two writers create a name with the same bytes.
+        """
+
+    @abstractmethod
+    def write(self, name: str, parts: Parts) -> None:
         """Write a file whose name no other process uses."""
-        path = Path(self.path(name))
-        self._write(path, data)
-        if self.durable:
-            sync_folder(path.parent)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        make_folder(path.parent, durable=self.durable, private=True)
-        with open(path, "wb", opener=private.opener) as file:
-            file.write(data)
-            if self.durable:
-                file.flush()
-                os.fsync(file.fileno())
+    def write_all(self, files: Mapping[str, Parts]) -> None:
+        """Write several of them; all are there when this returns."""
+        for name, parts in files.items():
+            self.write(name, parts)
 
+    @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Write a file that may be there; a reader sees the old content or the new."""
-        temporary = f"{name}.{uuid.uuid4().hex}"
-        path = Path(self.path(temporary))
-        make_folder(path.parent, durable=False, private=True)
-        with open(path, "wb", opener=private.opener) as file:
-            file.write(data)
-        os.replace(path, self.path(name))
+        """Write a file that may be there; a reader sees the old content or the new.
 
+        It need not survive a crash of the machine.
+        """
+
+    @abstractmethod
     def read(self, name: str) -> bytes:
-        return Path(self.path(name)).read_bytes()
+        """All of a file."""
 
-    def exists(self, name: str) -> bool:
-        return os.path.exists(self.path(name))
+    @abstractmethod
+    def read_part(self, name: str, offset: int, length: int) -> bytes:
+        """Some bytes of a file; fewer if it is not as long."""
 
+    @abstractmethod
+    def view(self, name: str) -> pa.Buffer:
+        """All of a file, mapped where that is possible.
+
+        ``ValueError`` for a file that is not what anything of ours has written.
+        """
+
+    def version(self, name: str) -> Any:
+        """What changes if a file does, as far as that can be seen at no cost; None if it cannot."""
+        return None
+
+    @abstractmethod
+    def exists(self, name: str) -> bool: ...
+
+    @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Files in a folder, sorted; none if there is no such folder."""
-        try:
-            return sorted(n for n in os.listdir(self.path(folder)) if not n.startswith("."))
-        except FileNotFoundError:
-            return []
+        """Files in a folder, sorted, but for hidden ones; none if there is no such folder."""
 
-    def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path(name))
+    @abstractmethod
+    def remove(self, *names: str) -> None:
+        """Remove files; those that are not there are no error."""
 
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove files that nothing refers to any more, some time: a commit does not wait for it."""
+        self.remove(*names)
+
+    @abstractmethod
     def remove_all(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Remove the whole place, as far as that is possible."""
 
+    @abstractmethod
+    def scratch(self) -> Storage:
+        """A place of its own that executors reach as they reach this one, for what need not be kept."""
 
-def storage(path: str | os.PathLike[str], *, durable: bool = True) -> Storage:
-    """The storage at ``path``."""
-    return Storage(local_path(path, "checkpoint", RunError), durable=durable)
+    @abstractmethod
+    def require_private(self, *names: str) -> None:
+        """An error if other users of this machine can write to the place, or to these names of it.
+
+        To unpickle is to run code: what is read here was written by the owner.
+        """
+
+    def __str__(self) -> str:
+        return self.root
+
+    def path(self, name: str) -> str:
+        """How errors name a file."""
+        return f"{self.root}/{name}"
+
+    def folder(self, name: str, what: str) -> str:
+        """A folder of this machine for what only works on one; an error in the name of ``what`` if there is
+        none."""
+        raise RunError(
+            f"{what} needs a checkpoint in a folder of this machine, or of a file system that all machines "
+            f"mount, and '{self.root}' is in a store."
+        )

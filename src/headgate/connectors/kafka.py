@@ -12,11 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors import json_decode
 from headgate.connectors.kafka_offsets import KafkaOffsets, client_options
 from headgate.connectors.source import Reader, Source
-from headgate.errors import SourceError
-from headgate.graph.schema import normalise
+from headgate.connectors.values import FORMATS, Values, reading
+from headgate.errors import HeadgateError, PipelineError, SourceError, nearest
 
 RAW = pa.schema(
     [
@@ -29,6 +28,7 @@ RAW = pa.schema(
 )
 """What a record is when no schema is given."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_FORMATS = f"There are {', '.join(FORMATS)}; leave schema= out to get the bytes as they are."
 _OURS = {
     "kafka.bootstrap.servers": "the first argument",
     "subscribe": "the second argument",
@@ -51,21 +51,22 @@ class KafkaSource(Source):
         self,
         servers: str,
         topic: str,
-        schema: pa.Schema | None,
+        values: Values | None,
         options: Mapping[str, str],
         starting: str,
         ending: str | None,
     ) -> None:
         self.servers = servers
         self.topic = topic
-        self.raw = schema is None
+        self.values = values
+        self.raw = values is None
         """The rows are the records themselves, not what is in their values."""
-        self.schema = RAW if schema is None else schema
+        self.schema = RAW if values is None else values.schema
         self.options = dict(options)
         self.starting = starting
         self.ending = ending
         self.finite = ending is not None
-        self.refuses = schema is not None
+        self.refuses = values is not None
 
     def open(self) -> Reader:
         raise SourceError(
@@ -87,8 +88,8 @@ class KafkaSource(Source):
 
         No Python per row.
         """
-        if not self.raw:
-            return json_decode.decode(values, self.schema)
+        if self.values is not None:
+            return self.values.decode(values)
         columns = [keys, values, timestamps, partitions, offsets]
         arrays = [column.cast(field.type) for column, field in zip(columns, RAW, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=RAW)
@@ -99,18 +100,27 @@ def from_kafka(
     topic: str,
     *,
     schema: Any = None,
+    format: str = "json",
+    registry: str | None = None,
+    message: str | None = None,
     options: Mapping[str, str] | None = None,
-    value: str = "json",
     starting: str = "earliest",
     ending: str | None = None,
 ) -> KafkaSource:
     """A source of the records of ``topic`` at ``servers`` ("host:port,..."), on the Spark engine.
 
-    With ``schema``, each value is a JSON object (``value="json"``) whose fields are the columns: absent or
-    null fields are null, others are ignored, and a value that does not fit is a bad row: a dead letter with
-    partition and offset, or the end of the queries that read the topic.  Records without a value (tombstones)
-    are left out, since they say that a key is gone.  Without ``schema``, the rows are
+    With ``schema``, each value is a JSON object whose fields are the columns: absent or null fields are null,
+    others are ignored, and a value that does not fit is a bad row: a dead letter with partition and offset,
+    or the end of the queries that read the topic.  Records without a value (tombstones) are left out, since
+    they say that a key is gone.  Without ``schema``, the rows are
     ``key BINARY, value BINARY, timestamp TIMESTAMP, partition INT, offset BIGINT``, tombstones among them.
+
+    With ``format="avro"``, ``schema`` is an Avro schema (JSON, a dict or the path of a file).  With
+    ``format="protobuf"`` it is a class that protoc generated, or the path of a file that
+    ``protoc --include_imports --descriptor_set_out`` wrote, and ``message`` the name of a message in it.
+    ``registry`` is the address of a schema registry (http://user:password@host:8081): each value then says
+    which schema wrote it.  Columns are those of ``schema``, or else of the newest schema of the subject
+    TOPIC-value when the source is made; other schemas are read by the names of their fields.
 
     ``options`` are those of Spark's Kafka connector, such as "kafka.security.protocol".  A new query starts
     at the "earliest" or the "latest" record there is; ``ending="latest"`` ends at the last record there is
@@ -123,23 +133,34 @@ def from_kafka(
     check_topic(topic, "from_kafka", SourceError)
     given = check_options(options, "from_kafka", SourceError)
     client_options(given)
-    if value != "json":
-        raise SourceError(
-            f"from_kafka: value={value!r} is not supported; use value='json' with schema=, or schema=None "
-            "for the bytes as they are."
-        )
+    check_format(format, schema, registry, message, "from_kafka", SourceError)
     if starting not in ("earliest", "latest"):
         raise SourceError(f"from_kafka: starting must be 'earliest' or 'latest', not {starting!r}.")
     if ending not in (None, "latest"):
         raise SourceError(f"from_kafka: ending must be None (never) or 'latest', not {ending!r}.")
-    columns = None if schema is None else normalise(schema)
-    if columns is not None:
-        if not columns.names:
-            raise SourceError(
-                "from_kafka: schema= has no columns; leave it out to get the records as they are."
-            )
-        json_decode.check_types(columns, "from_kafka")
-    return KafkaSource(where, topic, columns, given, starting, ending)
+    values = None
+    if schema is not None or format != "json":
+        try:
+            values = reading(format, schema, message, registry, topic)
+        except (SourceError, PipelineError):
+            raise
+        except HeadgateError as error:
+            raise SourceError(f"from_kafka (topic '{topic}'): {error}") from error
+    return KafkaSource(where, topic, values, given, starting, ending)
+
+
+def check_format(
+    format: Any, schema: Any, registry: Any, message: Any, what: str, error: type[Exception]
+) -> None:
+    """Raise ``error`` if values are not to be had by these."""
+    if format not in FORMATS:
+        raise error(f"{what}: there is no format {format!r}.{nearest(str(format), FORMATS)} {_FORMATS}")
+    if format == "json" and registry is not None:
+        raise error(f"{what}: JSON values have no registry; use format='avro' or format='protobuf'.")
+    if message is not None and format != "protobuf":
+        raise error(f"{what}: message= names a Protobuf message; use it with format='protobuf'.")
+    if registry is not None and not isinstance(registry, str):
+        raise error(f"{what}: registry must be an address such as 'http://host:8081', not {registry!r}.")
 
 
 def check_servers(servers: Any, what: str, error: type[Exception]) -> str:

@@ -12,17 +12,19 @@ so a reader can drop what it has seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headgate.connectors import json_encode
-from headgate.connectors.kafka import check_options, check_servers, check_topic
+from headgate.connectors.kafka import check_format, check_options, check_servers, check_topic
 from headgate.connectors.kafka_offsets import client_options
 from headgate.connectors.kafka_transactions import KafkaTransactions
 from headgate.connectors.transactions import TransactionalSink, Transactions
-from headgate.errors import SinkError, SourceError
+from headgate.connectors.values import Writing
+from headgate.errors import HeadgateError, SinkError, SourceError
 from headgate.graph.schema import require_columns
 
 QUERY_HEADER = "headgate-query"
@@ -40,12 +42,15 @@ class KafkaSink(TransactionalSink):
         key: str | None,
         value: str | None,
         options: Mapping[str, str],
+        writing: Writing | None = None,
         exactly_once: bool = True,
     ) -> None:
         self.servers = servers
         self.topic = topic
         self.key = key
         self.value = value
+        self.writing = writing
+        """How rows are written, where not as JSON."""
         self.options = dict(options)
         self.exactly_once = exactly_once
         self.target = f"topic {topic} at {servers}"
@@ -69,6 +74,12 @@ class KafkaSink(TransactionalSink):
                 raise SinkError(
                     f"{what}: key '{key}' is {schema.field(key).type}; use a column of simple values."
                 )
+        if self.writing is not None:
+            try:
+                self.writing.prepare(schema)
+            except HeadgateError as error:
+                raise SinkError(f"{what} (topic '{self.topic}'): {error}") from error
+            return
         if self.value is None:
             json_encode.check_types(schema, what)
             return
@@ -86,12 +97,14 @@ class KafkaSink(TransactionalSink):
         return {**self.options, **own}
 
     def encode(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """(keys, values) of the rows' records, both binary: the key column as text, the row as JSON.
+        """(keys, values) of the rows' records, both binary: the key column as text, the row by the format.
 
         No Python per row.
         """
         schema = batch.schema
-        if self.value is None:
+        if self.writing is not None:
+            values = self.writing.encode(batch)
+        elif self.value is None:
             values = json_encode.encode(batch).cast(pa.binary())
         else:
             values = batch.column(require_columns(schema, [self.value], "to_kafka, value")[0]).cast(
@@ -112,6 +125,10 @@ def to_kafka(
     *,
     key: str | None = None,
     value: str | None = None,
+    format: str = "json",
+    schema: Any = None,
+    registry: str | None = None,
+    message: str | None = None,
     options: Mapping[str, str] | None = None,
     exactly_once: bool = True,
 ) -> KafkaSink:
@@ -120,6 +137,12 @@ def to_kafka(
     The value is the row as a JSON object, without its null fields, or with ``value=`` the bytes of that
     column.  ``key`` is the column whose text is the record's key: rows of one key go to one partition, in
     order.  ``options`` are those of Spark's Kafka connector, such as "kafka.security.protocol".
+
+    With ``format="avro"`` the value is the row as ``schema`` says, an Avro schema (JSON, a dict or the path
+    of a file), or else with every column nullable.  With ``registry`` (http://user:password@host:8081) the
+    schema is registered under the subject TOPIC-value, and its number stands before each value.  With
+    ``format="protobuf"`` ``schema`` and ``message`` are as in ``from_kafka``; a registry must know the
+    message already.
 
     Each step is a transaction: who reads committed records (``isolation.level=read_committed``) sees each row
     once.  With ``exactly_once=False`` Spark's connector writes instead, on the Spark engine; a crash may then
@@ -136,4 +159,19 @@ def to_kafka(
             client_options(given)
         except SourceError as error:
             raise SinkError(str(error).replace("from_kafka", "to_kafka")) from None
-    return KafkaSink(where, topic, key, value, given, exactly_once)
+    check_format(format, schema, registry, message, "to_kafka", SinkError)
+    if format == "json":
+        if schema is not None:
+            raise SinkError(
+                "to_kafka: JSON has the query's own columns; schema= is for format='avro' or 'protobuf'."
+            )
+        return KafkaSink(where, topic, key, value, given, None, exactly_once)
+    if value is not None:
+        raise SinkError(
+            f"to_kafka: value='{value}' is written as it is, so it has no format; leave one of them out."
+        )
+    try:
+        writing = Writing(format, schema, message, registry, topic)
+    except HeadgateError as error:
+        raise SinkError(f"to_kafka (topic '{topic}'): {error}") from error
+    return KafkaSink(where, topic, key, None, given, writing, exactly_once)

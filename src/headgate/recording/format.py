@@ -7,13 +7,16 @@ is one thing that happened:
   ``seconds`` and ``overhead``: arrivals of its first and its last row; ``values``: of all rows, if exact.
 - ``CALL``: of a box (``who``), begun at ``at``.  ``rows`` and ``out``: tuples in and out; ``seconds`` inside
   the operator and ``overhead`` apart from it; ``values``: if exact, by tuple the number of its results; else,
-  of few results, between which shares of the call their causes lie.
+  of few results, between which shares of the call their causes lie.  Calls of one superbox follow each other;
+  the first has the overhead of all.
 - ``WAKE``: a parked worker took ``seconds`` to begin a call at ``at``.
 - ``STEP``: on Spark, begun at ``at``; ``text`` has its phases.
 - ``NETWORK``, ``CHANGE``, ``SAMPLE``, ``END``: ``text``, as JSON.
 
 ``more`` is what leaves by a box's second output, ``packets`` counts a call's packets, -1 marks the call that
-closes a box at the end.
+closes a box at the end.  On threads, ``cpu`` is the processor time of what ``seconds`` lasted, ``own`` that
+of the ``overhead``; of an arrival, ``cpu`` is the feeder's since the last and ``own`` when it was read.
+Elsewhere they are 0.
 """
 
 from __future__ import annotations
@@ -32,10 +35,13 @@ import pyarrow as pa
 
 from headgate.errors import PipelineError
 
-VERSION = 1
+VERSION = 2
 ARRIVAL, CALL, WAKE, STEP, NETWORK, CHANGE, SAMPLE, END = range(8)
-_NUMBERS = ("kind", "at", "who", "worker", "rows", "out", "more", "packets", "seconds", "overhead")
-_TYPES = (pa.int8(), pa.float64(), *[pa.int32()] * 2, *[pa.int64()] * 3, pa.int32(), *[pa.float64()] * 2)
+_NUMBERS = (
+    *("kind", "at", "who", "worker", "rows", "out", "more", "packets"),
+    *("seconds", "overhead", "cpu", "own"),
+)
+_TYPES = (pa.int8(), pa.float64(), *[pa.int32()] * 2, *[pa.int64()] * 3, pa.int32(), *[pa.float64()] * 4)
 SCHEMA = pa.schema(
     [*zip(_NUMBERS, _TYPES, strict=True), ("values", pa.list_(pa.float64())), ("text", pa.string())]
 )
@@ -81,7 +87,7 @@ class Writer:
         values: Sequence[float] | Column | None = None,
         text: str | None = None,
     ) -> None:
-        """One row: kind, at, who, worker, rows, out, more, packets, seconds, overhead."""
+        """One row: kind, at, who, worker, rows, out, more, packets, seconds, overhead, cpu, own."""
         with self._lock:
             if values is not None:
                 self._values[self._count] = values
@@ -94,7 +100,7 @@ class Writer:
 
     def note(self, kind: int, at: float, what: Any, who: int = -1) -> None:
         """A row of text."""
-        self.add((kind, at, who, -1, 0, 0, 0, 0, 0.0, 0.0), None, json.dumps(what))
+        self.add((kind, at, who, -1, 0, 0, 0, 0, *[0.0] * 4), None, json.dumps(what))
 
     def _work(self) -> None:
         while not self._over:
@@ -202,6 +208,11 @@ class Rows:
         if column.null_count == len(column):
             return [None] * len(column)
         return [None if one is None else np.asarray(one) for one in column.to_pylist()]
+
+    @property
+    def timed_texts(self) -> list[dict[str, Any]]:
+        """By row, what its JSON says, and when."""
+        return [{"at": at, **text} for at, text in zip(self["at"].tolist(), self.texts, strict=True)]
 
     @property
     def texts(self) -> list[Any]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from headgate.engines.simulated.costs import Costs
 from headgate.recording.format import Rows
-from headgate.runtime.boxes import LiveBox
+from headgate.runtime.boxes import LiveBox, Work
 
 Numbers = npt.NDArray[np.float64]
 DIFFERENT = 0.1
@@ -105,7 +105,7 @@ def of_calls(calls: Rows, *, exact: bool) -> BoxModel:
     rows, closing = calls["rows"], calls["rows"] < 0
     own = (rows > 0) & ~closing
     tuples, results = rows[own].astype(float), calls["out"][own].astype(float)
-    packets, seconds = calls["packets"][own].astype(float), calls["seconds"][own]
+    packets, seconds = calls["packets"][own].astype(float), _seconds(calls)[own]
     fixed, each, result = _fitted(packets, tuples, results, seconds)
     base = fixed * packets + each * tuples + result * results
     factors = np.divide(seconds, base, out=np.ones_like(seconds), where=base > 0)
@@ -135,10 +135,16 @@ def of_calls(calls: Rows, *, exact: bool) -> BoxModel:
         counts,
         calls["overhead"][own],
         int(calls["out"][closing].sum()),
-        float(calls["seconds"][closing].sum()),
+        float(_seconds(calls)[closing].sum()),
         float(calls["more"][own].sum() / max(1.0, tuples.sum())),
         within,
     )
+
+
+def _seconds(calls: Rows) -> Numbers:
+    """Processor time where it was weighed."""
+    spent: Numbers = calls["cpu"]
+    return spent if np.any(spent) else calls["seconds"]
 
 
 def _even(results: int, rows: int) -> npt.NDArray[np.int64]:
@@ -191,12 +197,12 @@ class RecordedCosts(Costs):
     def per_tuple(self, live: LiveBox) -> float:
         return 0.0
 
-    def overhead(self, live: LiveBox, stated: float, *, follows: bool = False) -> float:
+    def overhead(self, work: Work, stated: float, *, follows: bool = False) -> float:
         """As the recorded calls, one after the other; a call that would be one of a superbox takes none."""
-        if follows and len(live.feeders) == 1:
+        if follows and len(work.live.feeders) == 1:
             return stated
         if not self._apart:
-            stand_in: Any = live.operator
+            stand_in: Any = work.live.operator
             return stated + float(stand_in.model.apart.mean()) if len(stand_in.model.apart) else stated
         self._calls += 1
         return stated + self._apart[self._calls % len(self._apart)]

@@ -1,12 +1,15 @@
 """The recorder: an observer of a run that writes what happened to a file.
 
 It sees what every engine tells its core, so no engine knows of it.  On threads it is called with the
-scheduler's lock held: it takes a few numbers and leaves the rest to the writer's thread.
+scheduler's lock held: it takes a few numbers and leaves the rest to the writer's thread.  There it also takes
+processor time: what a call lasts includes waiting for the interpreter's lock and for a core, and that is
+another one under another policy.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +31,11 @@ from headgate.runtime.report import Report
 from headgate.runtime.stimuli import Admitted, Asked, CallEnded, Stimulus
 from headgate.scheduling.interface import ANYONE
 
-SAMPLE_EVERY = 1.0
+SAMPLE_EVERY = 0.5
 """Seconds of the run between two looks at its queues."""
 FEW = 4
 """A call with fewer results than one in so many tuples says where in it they came about."""
+FEEDER = -1
 WEIGH_EVERY = 64
 """Calls of a box between two looks at how large its tuples are."""
 
@@ -54,8 +58,11 @@ class Recorder:
         self._woken: dict[int, float] = {}
         self._left: dict[int, float] = {}
         """By worker, when its last call had ended."""
-        self._begun: dict[int, tuple[float, int, list[list[Order]]]] = {}
-        """By worker with a call under way: seconds since its last, packets, and the orders of their rows."""
+        self._begun: dict[int, tuple[float, list[list[Order]]]] = {}
+        """By worker with a call under way: seconds since its last, and the orders of its rows."""
+        self._weighs = self._about.get("engine") == "threads"
+        self._spent: dict[int, float] = {}
+        """By worker (and ``FEEDER``), the processor time of its thread when its last call had ended."""
         self._calls: dict[int, int] = {}
         self._bytes: dict[int, float] = {}
         self._sampled = 0.0
@@ -88,6 +95,9 @@ class Recorder:
 
             assert self._writer is not None
             self._handlers |= Steps(core, self._writer).handlers()
+        if self._weighs:
+            core.calls.weigh = time.thread_time
+        self._sample(0.0)
         core.observers.add(self)
 
     def end(self, report: Report | None) -> None:
@@ -96,6 +106,7 @@ class Recorder:
         if writer is None:
             return
         if report is not None:
+            self._sample(report.seconds)
             writer.note(file.END, report.seconds, measured(report))
         writer.close()
         if writer.error is not None and report is not None:
@@ -123,7 +134,16 @@ class Recorder:
         assert self._writer is not None
         self._writer.add(numbers, values)
 
+    def _weighed(self, thread: int) -> float:
+        """Processor time of the calling thread since the last time."""
+        if not self._weighs:
+            return 0.0
+        before, spent = self._spent.get(thread, 0.0), time.thread_time()
+        self._spent[thread] = spent
+        return spent - before if spent >= before else spent  # another thread has that number now
+
     def _admitted(self, stimulus: Admitted, now: float) -> None:
+        spent, read = self._weighed(FEEDER), self._core.admission.read
         for source, packet in stimulus.packets:
             arrivals = packet.order.arrivals
             if isinstance(arrivals, float):
@@ -134,7 +154,9 @@ class Recorder:
                 first, last = float(arrivals[0]), float(arrivals[-1])
                 values = arrivals if self._exact else None
             size = packet.batch.nbytes
-            self._add(file.ARRIVAL, now, source, -1, len(packet), size, 0, 1, first, last, values=values)
+            numbers = (len(packet), size, 0, 1, first, last, spent, read)
+            self._add(file.ARRIVAL, now, source, -1, *numbers, values=values)
+            spent = 0.0
 
     def _started(self, instruction: RunCall, now: float) -> None:
         worker, work = instruction.worker, instruction.work
@@ -143,19 +165,20 @@ class Recorder:
             self._parked.discard(worker)
             woken = self._woken.pop(worker, None) or self._woken.pop(ANYONE, None)
             if woken is not None:
-                self._add(file.WAKE, now, -1, worker, 0, 0, 0, 0, now - woken, 0.0)
+                self._add(file.WAKE, now, -1, worker, 0, 0, 0, 0, now - woken, 0.0, 0.0, 0.0)
         else:
             gap = now - self._left.get(worker, now)
         orders = [[packet.order for packet in round_] for round_ in work.rounds]
-        self._begun[worker] = gap, max(1, len(work.rounds)), orders
+        self._begun[worker] = gap, orders
 
     def _ended(self, stimulus: CallEnded, now: float) -> None:
         work = stimulus.work
-        gap, packets, orders = self._begun.pop(work.worker, (0.0, 1, []))
+        gap, orders = self._begun.pop(work.worker, (0.0, []))
         members = list(work.members.values())
         self._left[work.worker] = now
         inside = sum([member.seconds for member in members])
         apart = max(0.0, gap + now - work.start - inside)
+        own = max(0.0, self._weighed(work.worker) - sum([member.processor for member in members]))
         for member in members:
             live, made = member.live, member.results
             out, rows = member.tuples_out, member.tuples
@@ -166,8 +189,9 @@ class Recorder:
             if orders and not member.end:
                 counts = _counts(orders, made) if self._exact else _where(orders, member)
             self._add(
-                *(file.CALL, work.start, live.place, work.worker, rows, out, more, packets),
+                *(file.CALL, work.start, live.place, work.worker, rows, out, more, max(1, member.packets)),
                 *(member.seconds, apart if member is work else 0.0),
+                *(member.processor, own if member is work else 0.0),
                 values=counts,
             )
             self._weigh(live.place, member)
@@ -200,7 +224,24 @@ class Recorder:
         self._sampled = now
         queued = [entry.queue.tuples for entry in self._core.catalog.boxes]
         assert self._writer is not None
-        self._writer.note(file.SAMPLE, now, {"queued": sum(queued), "bytes": self._bytes})
+        told = {"queued": sum(queued), "bytes": self._bytes}
+        self._writer.note(file.SAMPLE, now, told | (_ran_and_waited() if self._weighs else {}))
+
+
+def _ran_and_waited() -> dict[str, float]:
+    """Seconds that threads of this process ran and waited for a core so far; empty if the system says not.
+
+    The processor time of threads and what they last tell that apart neither from waiting for each other.
+    """
+    ran = waited = 0
+    try:
+        for task in os.scandir("/proc/self/task"):
+            with open(f"{task.path}/schedstat", encoding="ascii") as told:
+                one, other = told.read().split()[:2]
+            ran, waited = ran + int(one), waited + int(other)
+    except (OSError, ValueError):
+        return {}
+    return {"ran": ran / 1e9, "waited": waited / 1e9}
 
 
 def _where(orders: Sequence[Sequence[Order]], work: Work) -> tuple[float, float] | None:
@@ -263,6 +304,7 @@ def measured(report: Report) -> dict[str, Any]:
                 "shed": one.shed,
                 "late": one.late,
                 "failed": one.error is not None,
+                "sink": one.sink_seconds,
             }
             for name, one in report.queries.items()
         },

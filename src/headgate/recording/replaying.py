@@ -27,6 +27,7 @@ from headgate.recording.description import rebuilt
 from headgate.recording.format import Recording
 from headgate.recording.model import BoxModel, RecordedCosts, models
 from headgate.recording.stand_ins import NUMBERED, ROWS, Arrivals, Nowhere, RecordedSource, stand_in
+from headgate.recording.thread_costs import ThreadCosts
 from headgate.runtime.limits import check_workers
 from headgate.runtime.report import Report
 from headgate.runtime.starting import DEAR
@@ -36,6 +37,8 @@ from headgate.scheduling.trains import Count
 
 PACKET_ROWS = 32_768
 """Where the recorded engine cut no packets."""
+SHARES = (0.0, 0.25, 0.5, 1.0)
+"""Of the waiting for cores on a busy machine, shares that are tried as the calls'."""
 LOOKS = 1000
 """How often a replay looks at how much waits."""
 
@@ -52,25 +55,32 @@ class Replayable:
         self.network: dict[str, Any] = networks[-1] if networks else about["network"]
         exact = bool(about["exact"])
         self.models: list[BoxModel] = models(rows.of(file.CALL), len(self.network["boxes"]), exact=exact)
-        arrivals = rows.of(file.ARRIVAL)
-        self.arrivals = [
-            Arrivals.of(arrivals.where("who", place), exact=exact)
-            for place in range(len(self.network["sources"]))
-        ]
-        apart = rows.of(file.CALL)["overhead"]
-        self.apart: list[float] = apart[apart > 0].tolist()
-        """Of every visit of a worker to the scheduler, the seconds apart from operators."""
-        self.wakes: list[float] = rows.of(file.WAKE)["seconds"].tolist()
+        arrivals, calls, wakes = rows.of(file.ARRIVAL), rows.of(file.CALL), rows.of(file.WAKE)
         ends = rows.of(file.END).texts
         self.measured: dict[str, Any] | None = ends[-1] if ends else None
         """What the recorded run itself reported; None if it was killed."""
+        samples = rows.of(file.SAMPLE).timed_texts
+        self.on_threads: ThreadCosts | None = None
+        """If processor time was recorded."""
+        if np.any(calls["cpu"]):
+            self.on_threads = ThreadCosts(calls, arrivals, wakes, samples, self.measured)
+        lag = None if self.on_threads is None else self.on_threads.lag
+        self.arrivals = [
+            Arrivals.of(arrivals.where("who", place), exact=exact, lag=lag)
+            for place in range(len(self.network["sources"]))
+        ]
+        apart = calls["overhead"]
+        self.apart: list[float] = apart[apart > 0].tolist()
+        """Of every visit of a worker to the scheduler, the seconds apart from operators."""
+        self.wakes: list[float] = wakes["seconds"].tolist()
         times = self.recording.rows["at"].to_numpy()
         self.seconds = float(self.measured["seconds"] if self.measured else times.max(initial=0.0))
         self.changes: list[dict[str, Any]] = rows.of(file.CHANGE).texts
-        samples = rows.of(file.SAMPLE).texts
         self.tuple_bytes: dict[str, float] = samples[-1]["bytes"] if samples else {}
         total = max(1, int(arrivals["rows"].sum())) if len(arrivals) else 1
         self.row_bytes = float(arrivals["out"].sum() / total) if len(arrivals) else 0.0
+        self._calls = len(calls)
+        self._settled = self.on_threads is None or not self.on_threads.disturbed or bool(self.changes)
         self.plain = bool(about["settings"].get("plain")) and about["engine"] == "simulated"
 
     @property
@@ -132,7 +142,7 @@ class Replayable:
             topology=machine or self.machine,
             cores=None if machine is not None or self.about["engine"] == "simulated" else self.cores,
             packet_rows=rows,
-            costs=RecordedCosts(self.wakes, self.apart),
+            costs=self.on_threads or RecordedCosts(self.wakes, self.apart),
             reorder=given.get("reorder", "nonblocking"),
             partitioning="hybrid" if scheme == "shared" else scheme,
             **common,
@@ -152,6 +162,8 @@ class Replayable:
         if workers is not None:
             check_workers(workers)
         chosen = self._policy(policy, train)
+        if not self._settled:
+            self._settle()
         if packet_rows is not None and packet_rows < 1:
             raise PipelineError(f"packet_rows={packet_rows}: it must be at least 1.")
         engine = self.engine(topology, packet_rows)
@@ -176,6 +188,24 @@ class Replayable:
                 f"The recorded run was changed while it went on ({what}); a replay is not."
             )
         return report
+
+    def _settle(self) -> None:
+        """Find how much of the waiting for cores was in calls, on a machine that others used too.
+
+        The more it was, the fewer calls were made: the more tuples wait when one begins.  So the recorded run
+        is replayed with several shares; the one that makes as many calls as were recorded is taken.
+        """
+        self._settled = True
+        costs = self.on_threads
+        if costs is None or not self.about["policy_spelled"]:
+            return
+        made = []
+        for costs.counts in SHARES:
+            made.append(math.log(max(1, self.run().trace.total)))
+            if len(made) > 1 and made[-1] < math.log(max(1, self._calls)):
+                break
+        falling = np.minimum.accumulate(made)[::-1]
+        costs.counts = float(np.interp(math.log(max(1, self._calls)), falling, SHARES[: len(made)][::-1]))
 
     def _policy(self, policy: str | Policy | None, train: int | None) -> Policy:
         if policy is None and not self.about["policy_spelled"]:

@@ -114,13 +114,15 @@ class Arrivals:
     times: list[float | npt.NDArray[np.float64]] = field(default_factory=list)
     by_row: bool = False
     """Each row can be read when it arrives, not only with its packet."""
+    due: list[float | npt.NDArray[np.float64]] | None = None
+    """When rows can be read, if not when they arrive."""
 
     @staticmethod
-    def of(rows: Rows, *, exact: bool) -> Arrivals:
+    def of(rows: Rows, *, exact: bool, lag: float | None = None) -> Arrivals:
         """Rows of one source.
 
         A packet can be read when it was admitted, or earlier where full queues kept it waiting: that depends
-        on the schedule.
+        on the schedule.  ``lag``: each row can be read so long after its arrival, also apart from others.
         """
         values, first, last = rows.values, rows["seconds"], rows["overhead"]
         times: list[float | npt.NDArray[np.float64]] = []
@@ -133,6 +135,9 @@ class Arrivals:
             else:
                 times.append(np.linspace(first[place], last[place], int(count)))
         visible = last
+        if lag is not None:
+            shifted = [one + lag for one in times]
+            return Arrivals(rows["rows"], last + lag, times, by_row=True, due=shifted)
         if not exact and len(rows):
             usual = float(np.quantile(np.maximum(rows["at"] - last, 0.0), LATE_SHARE))
             visible = np.maximum.accumulate(np.minimum(rows["at"], last + usual))
@@ -160,7 +165,7 @@ class _Reader(Reader):
         own, parts, found = self._own, [], 0
         while found < max_rows and self._next < len(own.rows):
             times = own.times[self._next]
-            ready = self._ready(times, now) - self._offset
+            ready = self._ready(now) - self._offset
             if ready <= 0:
                 break
             taken = min(ready, max_rows - found)
@@ -174,9 +179,10 @@ class _Reader(Reader):
             return Chunk(self._batch(found), _together(parts))
         return None if self._next == len(own.rows) else Wait(self._due())
 
-    def _ready(self, times: float | npt.NDArray[np.float64], now: float) -> int:
+    def _ready(self, now: float) -> int:
         """Rows of the next packet that can be read."""
         own = self._own
+        times = (own.due or own.times)[self._next]
         if not self._source.live:
             return int(own.rows[self._next])
         if own.by_row and not isinstance(times, float):
@@ -185,7 +191,7 @@ class _Reader(Reader):
         return int(own.rows[self._next]) if due <= now else 0
 
     def _due(self) -> float:
-        own, times = self._own, self._own.times[self._next]
+        own, times = self._own, (self._own.due or self._own.times)[self._next]
         if own.by_row:
             return times if isinstance(times, float) else float(times[self._offset])
         return float(own.visible[self._next])

@@ -26,7 +26,7 @@ class Steps:
         for place, own in enumerate(self._core.position.offsets.sources):
             came, self._rows[place] = own.rows - self._rows[place], own.rows
             if came:
-                self._writer.add((file.ARRIVAL, now, place, -1, came, 0, 0, 1, now, now))
+                self._writer.add((file.ARRIVAL, now, place, -1, came, 0, 0, 1, now, now, 0, 0))
 
     def _committed(self, stimulus: StepCommitted, now: float) -> None:
         self._arrived(now)
@@ -48,6 +48,6 @@ class Steps:
         for place, cost in sorted(costs.items()):
             if place < boxes:
                 numbers = (cost.tuples_in, cost.tuples_out, 0, 1, cost.seconds, apart)
-                self._writer.add((file.CALL, step.start, place, step.worker, *numbers))
+                self._writer.add((file.CALL, step.start, place, step.worker, *numbers, 0, 0))
         told = phases | {"all": now - step.start, "tuples": rows}
         self._writer.note(file.STEP, step.start, told, step.number)

@@ -106,6 +106,8 @@ class Admission:
         self.entries: list[Entry] = []
         self.packet_rows = packet_rows
         self.next_serial = 0
+        self.read = 0.0
+        """When rows were last read."""
         self._marker_every = marker_every
         self._buffers: list[_Buffer] = []
         self._reading: list[Needs] = []
@@ -266,6 +268,8 @@ class Admission:
                 entry.last = now  # it is kept waiting: that is not idling
             elif entry.source.idle_after is not None:
                 self._note_idle(entry, any(p == place for p, _ in admitted), now)
+        if admitted:
+            self.read = now
         if admitted or self.ended or self.news:
             return admitted
         if some:

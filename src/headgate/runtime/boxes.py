@@ -285,3 +285,7 @@ class Work(Unit):
     overhead: float = 0.0
     sending: float = 0.0
     """Seconds of it that went into passing results on."""
+    packets: int = 0
+    """How often its operator was called."""
+    processor: float = 0.0
+    """Processor time of its operator, where that is weighed."""

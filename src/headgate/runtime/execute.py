@@ -23,6 +23,8 @@ class Calls:
         self._letters = letters
         self._timer = timer
         self.processor = processor
+        self.weigh: Callable[[], float] | None = None
+        """A stopwatch of processor time for all calls, while a recorder wants to know it."""
 
     def execute(self, work: Work) -> None:
         """Runs the operators of a call.  Needs no lock, since no other worker is inside its lanes."""
@@ -55,7 +57,8 @@ class Calls:
         if work.error is not None:
             return
         live = work.live
-        weighed = self.processor if live.keyed and live.buckets is None else None
+        keyed = live.keyed and live.buckets is None and self.processor is not None
+        weighed = self.weigh or (self.processor if keyed else None)
         begin, spent = self._timer(), 0.0 if weighed is None else weighed()
         work.inside = True
         try:
@@ -69,8 +72,11 @@ class Calls:
         finally:
             work.inside = False
         work.seconds += self._timer() - begin
+        work.packets += 1
         if weighed is not None:
-            live.processor += weighed() - spent
+            spent = weighed() - spent
+            work.processor += spent
+            live.processor += spent if keyed else 0.0
         work.tuples_out += len(results[0])
         if work.keeps:
             work.results.append(results)
@@ -111,7 +117,7 @@ class Calls:
             if part is None:
                 yield None
                 continue
-            begin = self._timer()
+            begin, spent = self._timer(), 0.0 if self.weigh is None else self.weigh()
             unit, state = part.unit, buckets.states[part.bucket]
             if unit.inputs is not None:
                 state.ended, state.idle = dict(unit.inputs[0]), set(unit.inputs[1])
@@ -125,7 +131,9 @@ class Calls:
                 unit.error = _located(unit, error)
             work.inside = False
             work.tuples += part.rows
+            work.packets += 1
             work.seconds += self._timer() - begin
+            work.processor += 0.0 if self.weigh is None else self.weigh() - spent
             yield part.rows
             whole = buckets.complete(part)
             if whole is not None:

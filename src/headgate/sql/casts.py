@@ -223,11 +223,11 @@ def _plain(source: pa.DataType, target: pa.DataType) -> Kernel | None:
 
 
 def _decimal_to_fractional(source: pa.DataType, target: pa.DataType) -> Kernel:
-    direct = _caster(target)
     if source.precision <= 15 and target == t.DOUBLE:
-        return direct
-    # Arrow divides in floating point, which is exact only while the digits fit the mantissa.
-    to_string = _caster(t.STRING)
+        # Digits and power of ten are exact as doubles, so their quotient is the nearest one.  Arrow
+        # multiplies by a power that is not: 1.255 became 1.2550000000000001.
+        return lambda v: decimals.to_double(v, source.scale)
+    direct, to_string = _caster(target), _caster(t.STRING)
     return lambda v: direct(to_string(v))
 
 

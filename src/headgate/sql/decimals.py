@@ -179,6 +179,18 @@ def to_integral(source: pa.DataType, target: pa.DataType) -> FallibleKernel:
     return run
 
 
+def to_double(value: Value, scale: int) -> Value:
+    """The nearest doubles of decimals of at most 15 digits."""
+    if isinstance(value, pa.Scalar):
+        return pa.scalar(None if value.as_py() is None else float(value.as_py()), pa.float64())
+    begin, end = 2 * value.offset, 2 * (value.offset + len(value))
+    low = np.frombuffer(value.buffers()[1], dtype=np.int64)[begin:end:2]
+    found = pa.array(low / float(10**scale))
+    return (
+        found if not value.null_count else pc.if_else(value.is_valid(), found, pa.scalar(None, pa.float64()))
+    )
+
+
 def from_fractional(source: pa.DataType, target: pa.DataType) -> FallibleKernel:
     """The kernel that rounds a double or float half up to a decimal, by its shortest digits as Java does."""
 

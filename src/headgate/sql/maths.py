@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,12 @@ def _try(name: str, operator: str) -> None:
             # Where the divisor is zero, Spark does not evaluate the dividend.
             zero = constant(pa.scalar(0, t.INT), "0", literal=True)
             right = null_if(right, zero, call.text).spelled(right.text)
-        return arithmetic.arithmetic(operator, left, right, call.text, forgive=True)
+        found = arithmetic.arithmetic(operator, left, right, call.text, forgive=True)
+        divisor = call.args[1].constant
+        if left.constant is None and found.constant is not None and divisor is not None and divisor.is_valid:
+            # Null for every row, but Spark does not know that beforehand: it evaluates what is next to it.
+            return replace(found, constant=None)
+        return found
 
     function(name, args=2)(build)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,13 +12,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.engines.spark import daemon
 from headgate.engines.spark.java import find_java, require_java
+from headgate.engines.spark.session import open_session
 from headgate.errors import RunError
-from servers import drive
 
 NOT_IN_TASKS = (
     "typer",
@@ -92,31 +94,30 @@ def test_if_something_cannot_be_imported_it_becomes_sparks_own_daemon(
     assert replaced == [[sys.executable, "-m", "pyspark.daemon", "pyspark.worker"]]
 
 
-def test_a_session_made_here_has_workers_that_import_nothing() -> None:
+@pytest.mark.xdist_group("spark")
+def test_a_session_made_here_has_workers_that_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules of a worker before its first task of ours: they came with the fork."""
-    said = drive(
-        """
-        import json, os
-        import headgate as hg
-        from headgate.engines.spark.session import open_session
+    session = open_session("local[2]", "daemon", {"spark.ui.enabled": "false"}, list)
 
-        def look(batches):
-            import sys, pyarrow as pa
-            loaded = "headgate.engines.spark.task" in sys.modules
-            parent = open(f"/proc/{os.getppid()}/cmdline").read()
-            for batch in batches:
-                yield pa.RecordBatch.from_pydict({"loaded": [loaded], "parent": [parent]})
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import sys
 
-        session = open_session("local[2]", "daemon", {"spark.ui.enabled": "false"}, lambda: [])
-        found = session.range(0, 2, 1, 2).mapInArrow(look, "loaded boolean, parent string").collect()
-        print(json.dumps([[row["loaded"], row["parent"]] for row in found]))
-        """
-    )
-    found = json.loads(said.splitlines()[-1])
+        import pyarrow as pa
+
+        loaded = "headgate.engines.spark.task" in sys.modules
+        with open(f"/proc/{os.getppid()}/cmdline") as file:
+            parent = file.read()
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"loaded": [loaded], "parent": [parent]})
+
+    # Workers of another environment come from a daemon of their own: none of them has run a task.
+    monkeypatch.setitem(session.sparkContext.environment, "HEADGATE_TESTS_FRESH", str(os.getpid()))
+    found = session.range(0, 2, 1, 2).mapInArrow(look, "loaded boolean, parent string").collect()
     assert len(found) == 2
-    for loaded, parent in found:
-        assert loaded
-        assert "headgate.engines.spark.daemon" in parent
+    for row in found:
+        assert row["loaded"]
+        assert "headgate.engines.spark.daemon" in row["parent"]
 
 
 def test_java_that_is_absent_or_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Piece
-from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import spooling
 from headgate.engines.spark.connectors import way_in
 from headgate.engines.spark.reading import read
@@ -52,7 +53,7 @@ class Driver:
 
     def __init__(self, folder: Path, format: str, checkpoint: Path) -> None:
         self.folder, self.format = folder, format
-        self.storage = Storage(str(checkpoint), durable=False)
+        self.storage = Folder(str(checkpoint), durable=False)
         self.given: list[int] = []
         self.memory: Any = None
         self.start()
@@ -69,7 +70,7 @@ class Driver:
         extents = self.source.poll(0.0, 0.0)
         for extent in extents:
             piece = Piece(extent.unit, 0, extent.rows, extent.arrival, 0)
-            packets = read(self.node.origin, everything(SCHEMA), [piece], self.storage.root, 0.0).packets
+            packets = read(self.node.origin, everything(SCHEMA), [piece], self.storage, 0.0).packets
             if logged:
                 self.given += [x for packet in packets for x in packet.batch.column("x").to_pylist()]
         if logged and extents:
@@ -90,7 +91,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(steps=STEPS, most=st.sampled_from([1, 7, 1 << 20]))
 def test_every_row_is_spooled_once_and_each_file_in_order(
     format: str, steps: list[tuple[Any, ...]], most: int

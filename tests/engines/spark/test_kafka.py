@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
 from apart import Apart, apart
+from headgate.connectors.registry import header
 from headgate.control.socket import call
 from headgate.demo.processes import free_ports
 from headgate.errors import RunError
 from headgate.runtime.report import Report
+from registry_server import RegistryServer
 from servers import Broker
+from waiting import SOON
 
 pytestmark = pytest.mark.xdist_group("servers")
 SCHEMA = pa.schema([("partition", pa.int64()), ("id", pa.int64()), ("user", pa.string())])
@@ -365,36 +369,61 @@ def test_results_go_to_a_topic_by_key(broker: Broker, driver: Apart, exactly_onc
         assert int(headers["headgate-step"]) > 0
 
 
-def test_a_session_without_the_connector_is_told_so(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    app = hg.App("kafka")
-    app.source("in", hg.from_kafka(broker.servers, "orders")).to("rows", hg.to_list([]))
-    with pytest.raises(RunError, match="Source 'in': the Spark session has no connector for Kafka"):
-        app.run(hg.Spark(session=session))
-    app = hg.App("kafka")
-    rate = app.source("in", hg.from_rate(10, limit=1))
-    rate.to("rows", hg.to_kafka(broker.servers, "orders", exactly_once=False))
-    with pytest.raises(RunError, match="Query 'rows': the Spark session has no connector for Kafka"):
-        app.run(hg.Spark(session=session))
+def through_a_registry(servers: str, url: str) -> tuple[Rows, Rows, Report]:
+    app, rows, bad = hg.App("registry"), [], []
+    orders = hg.from_kafka(servers, "avro-in", format="avro", registry=url, ending="latest")
+    source = app.source("orders", orders)
+    source.to("rows", hg.to_list(rows))
+    sink = hg.to_kafka(servers, "avro-out", key="id", format="avro", registry=url)
+    source.select("id", "price * 2 AS twice").to("twice", sink)
+    app.dead_letter(hg.to_list(bad))
+    return rows, bad, app.run(engine())
 
 
-def nowhere(servers: str, until: float) -> tuple[Report, list[dict[str, Any]]]:
+def test_avro_of_a_registry_is_read_and_written(broker: Broker, driver: Apart) -> None:
+    """Two versions of a schema, a value of neither, and results that a client of the registry can read."""
+    fields = [{"name": "id", "type": "long"}, {"name": "price", "type": "double", "default": 0.5}]
+    schemas = [{"type": "record", "name": "Order", "fields": fields[:n]} for n in (1, 2)]
+    for topic in ("avro-in", "avro-out"):
+        broker.create_topic(topic)
+    with RegistryServer() as registry:
+        values = []
+        for i in range(20):
+            schema = schemas[i % 2]
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": i, "price": i / 2})
+            values.append(header(registry.add("avro-in-value", json.dumps(schema))) + out.getvalue())
+        broker.produce("avro-in", [*values[:5], b"\0\0\0\0\x01\x80", *values[5:]])
+        rows, bad, report = driver(through_a_registry, broker.servers, registry.url)
+        assert rows == [{"id": i, "price": i / 2 if i % 2 else 0.5} for i in range(20)]
+        assert {(json.loads(b["row"])["offset"], "it ends too early" in b["reason"]) for b in bad} == {
+            (5, True)
+        }
+        assert all(query.error is None for query in report.queries.values())
+        written = json.loads(registry.latest("avro-out-value"))
+        records = records_of(broker, "avro-out", 20)
+        parsed = fastavro.parse_schema(written)
+        found = [fastavro.schemaless_reader(io.BytesIO(one.value()[5:]), parsed) for one in records]
+        assert found == [{"id": row["id"], "twice": row["price"] * 2} for row in rows]
+
+
+def nowhere(servers: str) -> tuple[Report, list[dict[str, Any]]]:
+    """Until one query waits and the other has results: the report, and how both were shown at last."""
     app, states = hg.App("nowhere"), []
     app.source("in", hg.from_kafka(servers, "orders", schema=SCHEMA)).to("rows", hg.to_list([]))
     app.source("ticks", hg.from_rate(10)).to("ticks", hg.to_list([]))
 
     def progress(report: Report) -> None:
-        states.extend(call("nowhere", "status")["queries"])
+        states[:] = call("nowhere", "status")["queries"]
+        if "waiting" in {one["state"] for one in states} and report.queries["ticks"].tuples_out:
+            raise KeyboardInterrupt
 
-    return app.run(engine(), until=until, progress=progress), states
+    return app.run(engine(), until=SOON, progress=progress), states
 
 
 def test_a_query_whose_broker_is_away_says_that_it_waits(driver: Apart) -> None:
     (port,) = free_ports(1)
-    report, states = driver(nowhere, f"localhost:{port}", 3.0)
+    report, states = driver(nowhere, f"localhost:{port}")
     rows, ticks = report.queries["rows"], report.queries["ticks"]
     assert rows.error is None
     for part in ("source 'in'", f"localhost:{port}", "since 20"):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.offsets import PARQUET, Piece
 from headgate.engines.spark import reading
 from headgate.graph.needs import Needs
@@ -28,7 +29,7 @@ def numbers(path: Path, rows: int = 100, group: int = 30) -> str:
 
 def rows_of(path: str, needs: Needs, first: int, rows: int) -> list[dict[str, Any]]:
     piece = Piece(f"{PARQUET}:{path}", first, rows, 0.0, 1_000 + first)
-    found = reading.read(None, needs, [piece], "", 0.0)
+    found = reading.read(None, needs, [piece], Folder(""), 0.0)
     assert not found.failed
     serials = [serial for packet in found.packets for serial in packet.order.serials.tolist()]
     assert serials == list(range(1_000 + first, 1_000 + first + rows)), "rows that are not read keep serials"

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import headgate as hg
 from headgate.connectors import maven as packages
+from headgate.connectors.kafka import KafkaSource
 from headgate.engines.spark.session import JAVA_OPTIONS, defaults
+from headgate.errors import RunError
 from servers import LOCAL
 
 
@@ -71,6 +74,37 @@ def test_another_version_of_the_connector_is_used_if_the_user_names_it(
     monkeypatch.setenv(packages.FALLBACK, "4.2.0,4.0.0")
     with pytest.warns(UserWarning, match=r"token-provider-kafka-0-10_2\.13:4\.0\.0 is used instead"):
         packages.jars("spark-kafka")
+
+
+class FiveRecords:
+    """What a broker would say of a topic."""
+
+    def partitions(self) -> list[int]:
+        return [0]
+
+    def earliest(self) -> dict[int, int]:
+        return {0: 0}
+
+    def latest(self) -> dict[int, int]:
+        return {0: 5}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_session_without_the_connector_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Spark that tests share has none."""
+    monkeypatch.setattr(KafkaSource, "offsets", lambda self: FiveRecords())
+    app = hg.App("kafka")
+    app.source("in", hg.from_kafka("localhost:1", "orders")).to("rows", hg.to_list([]))
+    with pytest.raises(RunError, match="Source 'in': the Spark session has no connector for Kafka"):
+        app.run(hg.Spark(workers=1))
+    app = hg.App("kafka")
+    rate = app.source("in", hg.from_rate(10, limit=1))
+    rate.to("rows", hg.to_kafka("localhost:1", "orders"))
+    with pytest.raises(RunError, match="Query 'rows': the Spark session has no connector for Kafka"):
+        app.run(hg.Spark(workers=1))
 
 
 QUIET = """

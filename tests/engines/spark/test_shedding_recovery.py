@@ -12,7 +12,7 @@ import headgate as hg
 from checkpoints import Crash, Rows, crashing, put_file
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.log import Log
-from headgate.checkpoint.storage import storage
+from headgate.checkpoint.opening import open_storage
 from headgate.scheduling.catalog import Catalog
 from headgate.scheduling.interface import Decision, Shed
 from killed_driver import QUICK, Trains
@@ -75,6 +75,8 @@ def test_a_step_that_was_seen_and_not_committed_drops_the_same_again(tmp_path: P
         totals[row["k"]] = totals.get(row["k"], 0) + row["i"]
         assert row["total"] == totals[row["k"]], "the state has seen exactly what is left"
     network = app(folder, []).network
-    position, _, _ = Log(storage(str(tmp_path / "checkpoint"), durable=True)).recover(Nodes(network), "drops")
+    position, _, _ = Log(open_storage(str(tmp_path / "checkpoint"), durable=True)).recover(
+        Nodes(network), "drops"
+    )
     shed = sum(own.shed.get(reason, 0) for own in position.nodes.values())
     assert shed == COUNT - len(kept) > 0, "every drop that was ever committed is in the log"

@@ -16,6 +16,7 @@ import pytest
 
 import headgate as hg
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.position import Position
 from headgate.engines.spark.core import SparkCore
@@ -74,7 +75,7 @@ class Steps:
         self._admitted = 0
         self.core = SparkCore(
             self.nodes, self.position, self.policy, start=0.0, workers=self.workers, cores=self.workers,
-            drain=False, seed=0, root="", durable=False, pipeline="", framed=frozenset(), buckets=8,
+            drain=False, seed=0, storage=Folder(""), pipeline="", framed=frozenset(), buckets=8,
             timer=lambda: 0.0,
         )  # fmt: skip
         self._obey(self.core.start())

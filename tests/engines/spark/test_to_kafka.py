@@ -17,7 +17,7 @@ import headgate as hg
 from headgate.engines.spark.sinks import Outlet
 from headgate.engines.spark.transaction_sinks import Transacted
 from headgate.errors import SinkError
-from outside import Fault, Log, Points, Steps, drive, every_point, output, staged
+from outside import DISK, Fault, Log, Points, Steps, drive, every_point, output, staged
 from servers import Broker
 
 pytestmark = pytest.mark.xdist_group("servers")
@@ -84,7 +84,7 @@ def steps_of(folder: Path) -> Steps:
 
 def outlet(broker: Broker, topic: str, identity: str, query: str = "sums") -> Transacted:
     sink = hg.to_kafka(broker.servers, topic, key="user")
-    return Transacted(output(query, sink, SCHEMA), "", 1, identity)
+    return Transacted(output(query, sink, SCHEMA), "", DISK, 1, identity)
 
 
 def watched(points: Points) -> type:
@@ -191,7 +191,7 @@ def test_a_topic_that_is_not_there_and_a_record_that_is_too_large_are_named(
     with pytest.raises(SinkError, match=r"topic 'nowhere' at .* cannot be written"):
         outlet(broker, "nowhere", "1" * 32).open({})
     small = hg.to_kafka(broker.servers, topic_of(reader), options={"kafka.max.request.size": 2000})
-    made = Transacted(output("large", small, SCHEMA), "", 0, "3" * 32)
+    made = Transacted(output("large", small, SCHEMA), "", DISK, 0, "3" * 32)
     made.open({})
     row = {"id": 1, "user": "x" * 4000}
     steps = staged(tmp_path, {1: [pa.RecordBatch.from_pylist([row], schema=SCHEMA)]})

@@ -16,7 +16,7 @@ from headgate.connectors.transactions import TransactionalSink
 from headgate.engines.spark.sinks import Outlet
 from headgate.engines.spark.transaction_sinks import Transacted
 from headgate.errors import SinkError
-from outside import Log, Points, Steps, drive, every_point, output, staged
+from outside import DISK, Log, Points, Steps, drive, every_point, output, staged
 
 SCHEMA = pa.schema(
     [
@@ -113,7 +113,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def outlet(place: Any, query: str = "alerts", identity: str = IDENTITY) -> Transacted:
-    return Transacted(output(query, place.sink(), SCHEMA), "", 1, identity)
+    return Transacted(output(query, place.sink(), SCHEMA), "", DISK, 1, identity)
 
 
 def rows(place: Any) -> list[Any]:

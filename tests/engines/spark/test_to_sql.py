@@ -17,7 +17,7 @@ from headgate.connectors.sql_sink import SqlSink
 from headgate.engines.spark.sinks import Outlet
 from headgate.engines.spark.transaction_sinks import Transacted
 from headgate.errors import RunError, SinkError
-from outside import Fault, Log, Points, Steps, drive, every_point, output, staged
+from outside import DISK, Fault, Log, Points, Steps, drive, every_point, output, staged
 from servers import Postgres
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
@@ -35,7 +35,7 @@ def steps_of(folder: Path, n: int = 0) -> Steps:
 
 
 def outlet(sink: hg.extend.Sink, query: str = "alerts", identity: str = IDENTITY) -> Transacted:
-    return Transacted(output(query, sink, SCHEMA), "", 1, identity)
+    return Transacted(output(query, sink, SCHEMA), "", DISK, 1, identity)
 
 
 def watched(path: Path, points: Points) -> SqlSink:

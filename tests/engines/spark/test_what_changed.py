@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.position import Position, QueueFile
 from headgate.engines.spark.core import SparkCore
@@ -65,7 +67,7 @@ class Driven:
         self.position = Position(self.nodes)
         self.core = SparkCore(
             self.nodes, self.position, hg.policies.get(policy), start=0.0, workers=WORKERS, cores=WORKERS,
-            drain=drain, seed=0, root="", durable=False, pipeline="", framed=frozenset(), buckets=8,
+            drain=drain, seed=0, storage=Folder(""), pipeline="", framed=frozenset(), buckets=8,
             timer=lambda: 0.0,
         )  # fmt: skip
         self.core.start()
@@ -203,7 +205,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(EVENTS, max_size=60),
     st.sampled_from(["lp", "round_robin", "qos"]),
@@ -219,7 +221,7 @@ def test_what_changed_is_all_that_changed(
         driven.compare()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(EVENTS, max_size=40), st.sampled_from(["lp", "round_robin", "qos"]), st.booleans())
 def test_a_run_that_is_drained_comes_to_its_end(events: list[Any], policy: str, dead_letters: bool) -> None:
     """No node is forgotten: whatever happened before, asking and committing leads to the end."""

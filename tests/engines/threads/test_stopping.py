@@ -1,17 +1,17 @@
 """A run on threads ends when it is told to, whatever an operator, a source or a sink does.
 
-What blocks is held by an event, which a test sets at its end; no test waits for time to pass but for the
-grace that a run gives.  That is long enough for threads that only have to get a core on a busy machine.
+What blocks is held by a gate, which a test opens at its end.  The grace that a run gives passes when only
+threads at the gate are not back (``tests/support/grace.py``), so no test depends on how fast the others are.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,15 +22,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import grace
 import headgate as hg
+from grace import Held, pass_by_hand
 from headgate.connectors.sink import Sink, Writer
 from headgate.connectors.source import Chunk, Reader, Source, Wait
+from headgate.engines import worker_pool
 from headgate.engines.clock import WallClock
 from headgate.errors import RunError
+from waiting import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("sockets")]
 PATIENCE = 120
 GRACE = 3
+SUPPORT = os.path.dirname(os.path.abspath(grace.__file__))
 Rows = list[dict[str, Any]]
 Ends = Callable[[Callable[[], hg.Report]], hg.Report]
 
@@ -40,10 +45,13 @@ class Gate:
 
     def __init__(self) -> None:
         self.reached, self._open = threading.Event(), threading.Event()
+        self.held = Held()
 
     def packet(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.held.enter()
         self.reached.set()
         self._open.wait()
+        self.held.leave()
         return batch
 
     def sink(self, query: str, batch: pa.RecordBatch) -> None:
@@ -54,14 +62,15 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     before = set(threading.enumerate())
     made = Gate()
+    pass_by_hand(made.held, monkeypatch.setattr)
     yield made
     made.open()
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("headgate-"):
-            thread.join(PATIENCE)
+            threading.Thread.join(thread, PATIENCE)
             assert not thread.is_alive(), f"{thread.name} has not ended, although nothing blocks it"
 
 
@@ -115,6 +124,42 @@ def test_an_operator_that_blocks_does_not_keep_a_run(
         if thread.name.startswith("headgate-worker"):
             thread.join(PATIENCE)
     assert (report.queries["stuck"].tuples_out, len(stuck)) == counted == (0, 0), "a run that is over is over"
+
+
+def test_the_grace_passes_by_itself(ends: Ends) -> None:
+    """By the clock, as it is for users: whoever else is not back in that time, the run ends."""
+    never = threading.Event()
+
+    def block(batch: pa.RecordBatch) -> pa.RecordBatch:
+        reached.set()
+        never.wait(PATIENCE)
+        return batch
+
+    app, reached = hg.App("stopping"), threading.Event()
+    ticks = app.source("ticks", hg.from_rate(1000))
+    ticks.map_packets(block, schema=ticks.schema, name="blocking").to("stuck", hg.to_list([]))
+    running = app.start(hg.Threads(workers=1, grace=0.1))
+    assert reached.wait(PATIENCE)
+    running.stop()
+    with pytest.raises(RunError, match=r"'blocking'.*did not come back within 0\.1 seconds"):
+        ends(lambda: running.wait(PATIENCE))
+    never.set()
+
+
+def test_a_thread_is_waited_for_until_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(worker_pool.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(worker_pool, "LOOK", 1e-3)
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait, daemon=True)
+    worker_pool.join(thread, 3.0)  # it has not been started
+    thread.start()
+    worker_pool.join(thread, 3.0)
+    assert thread.is_alive()
+    assert next(seconds) == 4, "it has looked at the clock until that moment came"
+    release.set()
+    worker_pool.join(thread)
+    assert not thread.is_alive()
 
 
 def test_if_every_query_hangs_the_run_says_where(gate: Gate, ends: Ends) -> None:
@@ -188,8 +233,7 @@ def test_a_slow_sink_is_not_waited_for_once_the_run_is_stopped(ends: Ends) -> No
     app.source("ticks", hg.from_rate(100_000)).filter("value >= 0").to("slow", hg.to_function(slow))
     running = app.start(hg.Threads(workers=2, packet_rows=10, grace=PATIENCE))
     assert inside.wait(PATIENCE)
-    while running.report().tuples < 100:  # so that packets wait for it
-        time.sleep(0.01)
+    eventually(lambda: running.report().tuples >= 100)  # so that packets wait for it
     first, runner = len(given), running._line.runner
     runner.halt()
     release.set()
@@ -241,8 +285,7 @@ def test_a_run_that_is_done_does_not_wait_for_a_query_that_was_removed(gate: Gat
     ticks.filter("value >= 0", name="all").to("good", hg.to_list(good))
     running = app.start(engine(), until="drained")
     assert gate.reached.wait(PATIENCE)
-    while len(good) < 2000:  # then nothing is left to do but in the query that hangs
-        time.sleep(0.01)
+    eventually(lambda: len(good) == 2000)  # then nothing is left to do but in the query that hangs
     running.remove("stuck")
     report = running.wait(PATIENCE)
     assert report.queries["stuck"].error is None
@@ -320,20 +363,27 @@ def test_a_second_interrupt_ends_a_run_in_a_program_of_ones_own(
 
 
 def test_grace_is_a_time(ends: Ends) -> None:
-    for grace in (-1, float("inf"), float("nan"), True, "5 s"):
+    for wrong in (-1, float("inf"), float("nan"), True, "5 s"):
         with pytest.raises(hg.HeadgateError, match="grace="):
-            hg.Threads(grace=grace)  # type: ignore[arg-type]
+            hg.Threads(grace=wrong)  # type: ignore[arg-type]
 
 
 # --- signals --------------------------------------------------------------------------------------------
 
 APP = """
+import sys
 import threading
 import headgate as hg
 
-never = threading.Event()
+sys.path.insert(0, SUPPORT)
+from grace import Held, pass_by_hand
+
+never, held = threading.Event(), Held()
+if BY_HAND:
+    pass_by_hand(held)
 
 def block(batch):
+    held.enter()
     print("BLOCKED", flush=True)
     never.wait()
 
@@ -395,10 +445,13 @@ class Process:
 def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
-    def run(text: str, *arguments: str, blocks: bool = False, engine: str = "") -> Process:
+    def run(
+        text: str, *arguments: str, blocks: bool = False, engine: str = "", by_hand: bool = False
+    ) -> Process:
         file = tmp_path / "app.py"
         filled = text.replace("OUT", repr(str(tmp_path / "out"))).replace("BLOCKS", str(blocks))
-        file.write_text(textwrap.dedent(filled.replace("ENGINE", engine)))
+        filled = filled.replace("SUPPORT", repr(SUPPORT)).replace("BY_HAND", str(by_hand))
+        file.write_text(filled.replace("ENGINE", engine))
         command = ["-c", "from headgate.cli.main import main; main()", "run"] if arguments else []
         started.append(Process(*command, str(file), *arguments))
         return started[-1]
@@ -413,13 +466,17 @@ def parts(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("blocks", [False, True], ids=["", "blocks"])
+@pytest.mark.parametrize(
+    ("signal_", "blocks"),
+    [(signal.SIGTERM, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "SIGINT where a box blocks"],
+)
 def test_a_signal_ends_headgate_run_and_files_are_finished(
     start: Callable[..., Process], tmp_path: Path, signal_: signal.Signals, blocks: bool
 ) -> None:
+    """SIGINT where nothing blocks is in test_threads.py."""
     options = ("--engine", "threads", "--workers", "3", "--until", "stopped", "--grace", str(GRACE))
-    process = start(APP, *options, blocks=blocks)
+    process = start(APP, *options, blocks=blocks, by_hand=True)
     process.until("ROWS")
     if blocks:
         process.until("BLOCKED")
@@ -431,27 +488,35 @@ def test_a_signal_ends_headgate_run_and_files_are_finished(
     assert values == list(range(len(values)))
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_ends_a_run_in_a_program_of_ones_own(
-    start: Callable[..., Process], tmp_path: Path, signal_: signal.Signals
-) -> None:
-    process = start(PROGRAM, engine='"threads"')
+def test_sigterm_ends_a_run_in_a_program_of_ones_own(start: Callable[..., Process], tmp_path: Path) -> None:
+    """SIGINT is in test_threads.py."""
+    process = start(PROGRAM, engine='"threads"', by_hand=True)
     process.until("ROWS")
-    process.process.send_signal(signal_)
+    process.process.send_signal(signal.SIGTERM)
     assert process.ended() == 0, process.text
     assert "REPORTED threads" in process.text
     assert parts(tmp_path / "out") == ["part-000000.parquet"]
 
 
-def test_sigterm_ends_a_run_on_spark_in_order(start: Callable[..., Process], tmp_path: Path) -> None:
-    options = '{"spark.ui.enabled": "false"}'
-    process = start(PROGRAM, engine=f'hg.Spark(master="local[2]", workers=1, options={options})')
-    process.until("ROWS")
-    process.process.send_signal(signal.SIGTERM)
-    assert process.ended() == 0, process.text
-    assert "REPORTED spark" in process.text
+@pytest.mark.xdist_group("spark")
+def test_sigterm_ends_a_run_on_spark_in_order(tmp_path: Path) -> None:
+    """This process gets it, so that it need not start a Spark of its own."""
+    assert threading.current_thread() is threading.main_thread(), "only there can signals be handled"
+    before, sent = signal.getsignal(signal.SIGTERM), []
+
+    def progress(report: hg.Report) -> None:
+        if report.queries["kept"].tuples_out and not sent:
+            sent.append(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    app = hg.App("signals")
+    app.source("ticks", hg.from_rate(1000)).filter("value >= 0").to("kept", hg.to_parquet(tmp_path / "out"))
+    report = app.run(hg.Spark(workers=1), until=PATIENCE, progress=progress)
+    assert sent == [signal.SIGTERM]
+    assert report.queries["kept"].error is None
     values = pq.read_table(tmp_path / "out").column("value").to_pylist()
-    assert sorted(values) == list(range(len(values)))
+    assert values == list(range(report.queries["kept"].tuples_out))
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_second_signal_ends_at_once(start: Callable[..., Process]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choice_points import Monitor, Run, Setup, Shared, Violation, Worker, World
+from depth import examples
 from instrumented import Cell, Counter, Flag, Lock, Queue
 from interleavings import explore
 from random_interleavings import replay, search
@@ -420,7 +421,7 @@ def every_execution(setup: Setup) -> tuple[int, set[tuple[Any, ...]]]:
 
 
 @given(programs(), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_exploring_every_state_once_finds_what_trying_every_execution_finds(
     programs: list[str], same: bool
 ) -> None:

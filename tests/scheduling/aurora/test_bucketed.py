@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from brain import Brain, chosen
+from depth import examples
 from headgate.errors import PipelineError
 from headgate.scheduling.aurora.bucketed import BucketedPriorityTuple
 from headgate.scheduling.aurora.priority import OLDEST_EVERY
@@ -82,7 +83,7 @@ def event_of(catalog: Catalog, kind: str, place: int, now: float, age: float) ->
     return Changed(now, place, QueueState(0), removed=True) if kind == "remove" and age < 0.2 else None
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(networks(), STEPS, st.integers(1, 6), st.integers(1, 6))
 def test_the_choice_is_the_best_by_looking_at_every_box_at_every_decision(
     network: tuple[list[BoxEntry], dict[str, hg.QoS]],
@@ -129,7 +130,7 @@ def ask(brain: Brain, now: float, decision: int, called: list[int]) -> bool:
     return True
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(graphs(), seconds(640)), min_size=2, max_size=5),
     st.lists(seconds(64), max_size=40),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.scheduling.aurora.calendar import CalendarQueue
 
 TIMES = st.one_of(
@@ -53,7 +54,7 @@ class Heap:
         return key, item
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STEPS)
 def test_it_gives_what_a_heap_gives(steps: list[tuple[str, float, int]]) -> None:
     calendar, heap = CalendarQueue[int](), Heap()

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from depth import examples
 from headgate.errors import PipelineError
 from headgate.runtime.report import Report
 from headgate.scheduling.events import Finished
@@ -244,7 +245,7 @@ def trees(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[str, float]]:
     return tree, dict(zip(tree, costs, strict=True))
 
 
-@settings(max_examples=20)  # each is a simulation of every policy
+@settings(max_examples=examples(20))  # each is a simulation of every policy
 @given(
     trees(),
     st.integers(1, 3),

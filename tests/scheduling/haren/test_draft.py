@@ -13,6 +13,7 @@ from test_haren import everyone_to, period_over
 
 import headgate as hg
 from brain import Brain
+from depth import examples
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
@@ -77,7 +78,7 @@ def steps() -> st.SearchStrategy[Steps]:
 
 
 @pytest.mark.parametrize("name", PRIORITIES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(steps(), st.integers(1, 3))
 def test_what_is_decided_again_in_part_is_as_if_decided_anew(name: str, done: Steps, workers: int) -> None:
     """A function that is not known to be one of features is asked for every box in every task."""
@@ -90,7 +91,7 @@ def test_what_is_decided_again_in_part_is_as_if_decided_anew(name: str, done: St
 
 
 @pytest.mark.parametrize("assign", [policies.balanced, policies.together])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(), st.integers(1, 3))
 def test_boxes_given_out_at_once_go_where_they_would_one_by_one(
     assign: Callable[..., Any], done: Steps, workers: int

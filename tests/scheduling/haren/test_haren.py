@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from brain import Brain
+from depth import examples
 from headgate.errors import PipelineError
 from headgate.scheduling import policies
 from headgate.scheduling.catalog import BoxEntry
@@ -122,7 +123,7 @@ def test_turns_go_on_over_scheduling_tasks() -> None:
     assert found == [0, 1, 2]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 1000), st.sampled_from([0.05, 0.5, 2.0]))
 def test_no_box_starves(count: int, milliseconds: int, seed: int, patience: float) -> None:
     """All can always run, and priorities never change: each still runs within the bound."""

@@ -18,6 +18,8 @@ class Costs:
         if isinstance(costs, Calibration):
             self.calibration = costs
 
+    threads = False
+    """As on Python's threads: calls of a plan become superboxes, and reading sources costs time too."""
     exact = True
     """A tuple has its cost, and its results leave when it is done; else they leave when the call is over."""
 
@@ -38,12 +40,31 @@ class Costs:
         stated = live.operator.cost
         return self.by_box.get(live.box.name, 0.0) if stated is None else stated
 
-    def overhead(self, live: LiveBox, stated: float, *, follows: bool = False) -> float:
-        """What a call on a box takes apart from its operator; ``stated`` for all of them.
+    def overhead(self, work: Work, stated: float, *, follows: bool = False) -> float:
+        """What a call takes apart from its operators; ``stated`` for all of them.
 
         ``follows``: it follows another one of the same plan.
         """
         return stated
+
+    def held(self, live: LiveBox, packets: int) -> float:
+        """Of the seconds of a call, those with the interpreter's lock."""
+        return 0.0
+
+    def aside(self, work: Work) -> float:
+        """Of a call with all that it delivers, the seconds that no core computes."""
+        return 0.0
+
+    def admitting(self, rows: int) -> float:
+        """What it takes to read and admit rows."""
+        return 0.0
+
+    def slower(self, now: float) -> float:
+        """How much longer everything takes at a time, because others use the machine."""
+        return 1.0
+
+    rest = 0.0
+    """Seconds from an arrival that is waited for to its reading."""
 
     def waking(self) -> float:
         """What a parked worker takes to come back."""

@@ -18,6 +18,7 @@ from headgate.engines.delivery import Delivery, make_change
 from headgate.engines.simulated.barrier import Barrier
 from headgate.engines.simulated.cores import Cores
 from headgate.engines.simulated.doors import Doors
+from headgate.engines.simulated.interpreter import FEEDER, Interpreter
 from headgate.engines.simulated.kernel import Kernel
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
@@ -25,6 +26,7 @@ from headgate.engines.simulated.workers import Workers
 from headgate.engines.spool import Spool
 from headgate.errors import PipelineError
 from headgate.graph.network import Network, Output, Request
+from headgate.graph.packet import Packet
 from headgate.runtime.boxes import LiveBox, LiveOutput
 from headgate.runtime.change import Change
 from headgate.runtime.core import Core
@@ -93,7 +95,7 @@ class SimulatedRun:
             requested=asked,
             packet_rows=packet_rows,
             drain=until == "drained",
-            fuse=False,
+            fuse=settings.costs.threads,
             at_once=not settings.decision_cost,
             seed=settings.seed or seed,
             reorder=settings.reorder,
@@ -106,8 +108,10 @@ class SimulatedRun:
             prepare=lambda operator: operator.in_simulation(),
         )
         kernel, overhead = self._kernel, core.driver.overhead
-        cores = min(asked, settings.cores or asked)
-        self._cores = Cores(kernel, overhead, cores, threads, settings.quantum, settings.switch_cost)
+        self._cores = Cores(
+            kernel, overhead, *self._shared(asked, threads), settings.quantum, settings.switch_cost
+        )
+        self._interpreter = Interpreter(self._cores)
         self._barrier = Barrier(kernel, overhead, settings.reschedule_cost, self._rescheduled)
         self._doors = Doors(
             core.live, self._cores, overhead, settings.send_cost, settings.reorder, self._sent
@@ -123,6 +127,7 @@ class SimulatedRun:
             core,
             settings,
             self._cores,
+            self._interpreter,
             self._barrier,
             self._doors,
             self._memory,
@@ -165,9 +170,16 @@ class SimulatedRun:
         self._barrier.abandon()
         self._workers.grow(workers)
         asked = self.core.driver.requested
-        self._cores.resize(min(asked, self._settings.cores or asked), workers)
+        self._cores.resize(*self._shared(asked, workers))
         self._fit_boxes()
         self._workers.wake_all()
+
+    def _shared(self, asked: int, workers: int) -> tuple[int, int]:
+        """Cores, and the threads that share them."""
+        cores = self._settings.cores
+        if self._settings.costs.threads:  # the feeder is one too
+            return cores or asked + 1, workers + 1
+        return min(asked, cores or asked), workers
 
     # --- changes ------------------------------------------------------------------------------------
 
@@ -305,7 +317,10 @@ class SimulatedRun:
     def report(self) -> Report:
         report = self.core.report("simulated", self.clock.now())
         report.overhead.idle = max(
-            0.0, self._cores.count * report.seconds - report.busy - report.overhead.total
+            0.0,
+            min(self._cores.count, self.core.driver.workers) * report.seconds
+            - report.busy
+            - report.overhead.total,
         )
         if self._memory is not None:
             report.traffic = copy.deepcopy(self._memory.traffic)
@@ -336,10 +351,23 @@ class SimulatedRun:
             return
         found = core.admission.poll(now, held=held)
         if isinstance(found, Wait):
-            self._feed_soon(max(now, found.until if found.until is not None else now + 0.01))
+            due = now + 0.01 if found.until is None else found.until + self._settings.costs.rest
+            self._feed_soon(max(now, due))
             return
+        costs, version = self._settings.costs, core.admission.version
+        seconds = costs.admitting(sum([len(packet) for _, packet in found])) * costs.slower(now)
+        if seconds:
+            self._feeding = True
+            core.driver.overhead.feeder += seconds
+            self._interpreter.run(FEEDER, seconds, partial(self._admit, found, version))
+        else:
+            self._admit(found, version)
+
+    def _admit(self, found: list[tuple[int, Packet]], version: int) -> None:
+        core, now = self.core, self.clock.now()
+        self._feeding = False
         found = [(place, core.live.spooled(core.live.source_targets[place], p)) for place, p in found]
-        self._obey(core.handle(Admitted(found, core.admission.version), now))
+        self._obey(core.handle(Admitted(found, version), now))
         if self._memory is not None:
             self._memory.admitted(found)
         self._feed_soon(now)

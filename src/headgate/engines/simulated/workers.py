@@ -11,6 +11,7 @@ import numpy.typing as npt
 from headgate.engines.simulated.barrier import Barrier
 from headgate.engines.simulated.cores import Cores
 from headgate.engines.simulated.doors import Doors
+from headgate.engines.simulated.interpreter import Interpreter
 from headgate.engines.simulated.kernel import Kernel, Process, Resume
 from headgate.engines.simulated.memory import Memory
 from headgate.engines.simulated.settings import Settings
@@ -39,6 +40,7 @@ class Workers:
         core: Core,
         settings: Settings,
         cores: Cores,
+        interpreter: Interpreter,
         barrier: Barrier,
         doors: Doors,
         memory: Memory | None,
@@ -46,7 +48,8 @@ class Workers:
         made_room: Callable[[], None],
     ) -> None:
         self._kernel, self._core, self._settings = kernel, core, settings
-        self._cores, self._barrier, self._doors, self._memory = cores, barrier, doors, memory
+        self._cores, self._interpreter = cores, interpreter
+        self._barrier, self._doors, self._memory = barrier, doors, memory
         self._obey, self._made_room = obey, made_room
         self._seats = 0
         """So many workers there have been."""
@@ -139,7 +142,9 @@ class Workers:
             yield from self._consume(work)
         else:
             yield from self._execute(work, follows)
-            self._core.calls.send(work)
+            for member in work.members.values():
+                if member.ticket != NO_TICKET:
+                    self._core.calls.send(member)
             yield from self._doors.pass_on(work)
         now = self._kernel.now()
         if self._settings.send_cost:
@@ -152,23 +157,46 @@ class Workers:
         causes, places = _causes(work)
         packets, keys = len(work.rounds), costs.keys(work)
         core.calls.execute(work)
+        if costs.threads:
+            yield from self._on_a_thread(work)
+            return
         results = sum([len(made[0]) for made in work.results])
         work.seconds = costs.seconds(work.live, packets, work.tuples, results, keys)
         if self._memory is not None:
             work.seconds = self._memory.call(work, work.seconds, self._kernel.now())
         plain = self._memory is None and costs.calibration is None
         cost = costs.per_tuple(work.live) if plain else work.seconds / max(work.tuples, 1)
-        work.overhead = costs.overhead(work.live, settings.call_overhead, follows=follows)
+        work.overhead = costs.overhead(work, settings.call_overhead, follows=follows)
         core.driver.overhead.worker += work.overhead
         yield partial(self._cores.run, work.worker, work.overhead + work.seconds)
         end = work.ended = self._kernel.now()
         if cost and costs.exact:
             work.leaves = lambda packet: _leave_times(packet, causes, places, end, cost)
 
+    def _on_a_thread(self, work: Work) -> Process:
+        """A whole superbox: what needs the interpreter's lock, then what does not."""
+        core, costs, now = self._core, self._settings.costs, self._kernel.now
+        held = computing = 0.0
+        for member in work.members.values():
+            packets = max(1, member.packets)
+            member.seconds = costs.seconds(member.live, packets, member.tuples, member.tuples_out)
+            part = min(costs.held(member.live, packets), member.seconds)
+            held, computing = held + part, computing + member.seconds - part
+        work.overhead = costs.overhead(work, 0.0)
+        core.driver.overhead.worker += work.overhead
+        slower = costs.slower(now())
+        yield partial(self._interpreter.run, work.worker, (work.overhead + held) * slower)
+        if computing:
+            yield partial(self._cores.run, work.worker, computing * slower)
+        aside = costs.aside(work)
+        if aside:
+            yield lambda resume: self._kernel.at(now() + aside, resume)
+        work.ended = now()
+
     def _consume(self, work: Work) -> Process:
         """A call on a box whose state is by bucket: time passes after each bucket's rows."""
         core, costs = self._core, self._settings.costs
-        overhead = costs.overhead(work.live, self._settings.call_overhead)
+        overhead = costs.overhead(work, self._settings.call_overhead)
         core.calls.split(work)
         parts = core.calls.consume(work)
         count = results = 0
@@ -198,7 +226,11 @@ class Workers:
             if self._memory is not None:
                 computing, seconds = seconds, self._memory.part(work, seconds, self._kernel.now())
                 carrying += seconds - computing
-            yield partial(self._cores.run, work.worker, overhead + seconds)
+            slower = costs.slower(self._kernel.now())
+            held = overhead + costs.held(work.live, 1) if costs.threads else 0.0
+            if held:
+                yield partial(self._interpreter.run, work.worker, held * slower)
+            yield partial(self._cores.run, work.worker, max(0.0, overhead + seconds - held) * slower)
         work.seconds = costs.seconds(work.live, count, work.tuples, results) + carrying
 
 

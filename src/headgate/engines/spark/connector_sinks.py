@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headgate.checkpoint.storage import Storage
 from headgate.connectors.kafka_sink import CHECKPOINT_HEADER, QUERY_HEADER, STEP_HEADER, KafkaSink
 from headgate.connectors.table_sink import TableSink
 from headgate.engines.spark.kafka import require_kafka
@@ -33,9 +34,17 @@ class Staged(Outlet):
     visible = True
 
     def __init__(
-        self, output: Output, history: str, session: Any, retries: int, app: str, identity: str
+        self,
+        output: Output,
+        history: str,
+        storage: Storage,
+        session: Any,
+        retries: int,
+        app: str,
+        identity: str,
     ) -> None:
         super().__init__(output, history)
+        self._storage = storage
         self._session, self._retries, self._app, self._identity = session, retries, app, identity
         sink = output.sink
         # Two jobs that append to one folder at the same time remove each other's temporary files.
@@ -71,12 +80,14 @@ class Staged(Outlet):
         tasks = self._session.range(0, 1, 1, 1)
         if isinstance(sink, KafkaSink):
             columns = "key binary, value binary, headers array<struct<key: string, value: binary>>"
-            rows = tasks.mapInArrow(_Records(files, sink, self.output.name, step, self._identity), columns)
+            rows = tasks.mapInArrow(
+                _Records(self._storage, files, sink, self.output.name, step, self._identity), columns
+            )
             rows.write.format("kafka").options(**sink.writer_options()).save()
             return
         assert isinstance(sink, TableSink)
         fields = ", ".join(f"{quoted(f.name)} {spark_name(f.type)}" for f in self.output.schema)
-        writer = tasks.mapInArrow(_Rows(files), fields).write.mode(sink.mode)
+        writer = tasks.mapInArrow(_Rows(self._storage, files), fields).write.mode(sink.mode)
         if sink.table is not None or sink.format == "delta":
             # Delta writes a transaction of this application and version once, however often it is asked to.
             # The checkpoint is in the name: another one counts its steps from 1 as well.
@@ -92,21 +103,27 @@ class Staged(Outlet):
 class _Rows:
     """Staged rows, in order."""
 
-    def __init__(self, files: Sequence[StagedFile]) -> None:
-        self.files = list(files)
+    def __init__(self, storage: Storage, files: Sequence[StagedFile]) -> None:
+        self.storage, self.files = storage, list(files)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            yield from staged_rows(self.files)
+            yield from staged_rows(self.storage, self.files)
 
 
 class _Records:
     """Staged rows as Kafka's records."""
 
     def __init__(
-        self, files: Sequence[StagedFile], sink: KafkaSink, query: str, step: int, checkpoint: str
+        self,
+        storage: Storage,
+        files: Sequence[StagedFile],
+        sink: KafkaSink,
+        query: str,
+        step: int,
+        checkpoint: str,
     ) -> None:
-        self.files, self.sink = list(files), sink
+        self.storage, self.files, self.sink = storage, list(files), sink
         self.headers = [
             {"key": QUERY_HEADER, "value": query.encode()},
             {"key": STEP_HEADER, "value": str(step).encode()},
@@ -115,7 +132,7 @@ class _Records:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-        for batch in _Rows(self.files)(batches):
+        for batch in _Rows(self.storage, self.files)(batches):
             keys, values = self.sink.encode(batch)
             one = pa.array([self.headers], kind)
             headers = one.take(pa.array(np.zeros(batch.num_rows, dtype=np.int64)))

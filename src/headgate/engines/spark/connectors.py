@@ -40,14 +40,18 @@ def way_out(
     output: Output, storage: Storage, session: Any, retries: int, app: str, identity: str
 ) -> sinks.Outlet:
     """How a query's results leave."""
-    history = storage.path(f"history/{safe_name(output.name)}") if output.keep else ""
+    history = (
+        storage.folder(f"history/{safe_name(output.name)}", f"Query '{output.name}' (keep=)")
+        if output.keep
+        else ""
+    )
     if isinstance(output.sink, ParquetSink):
         return sinks.Files(output, history, identity, storage.durable)
     if isinstance(output.sink, TableSink) or _by_spark(output):
-        return staged.Staged(output, history, session, retries, app, identity)
+        return staged.Staged(output, history, storage, session, retries, app, identity)
     if isinstance(output.sink, TransactionalSink):
         own = identity if storage.durable else ""
-        return transaction_sinks.Transacted(output, history, retries, own)
+        return transaction_sinks.Transacted(output, history, storage, retries, own)
     return sinks.Inline(output, history, retries)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.position import Position
 from headgate.checkpoint.state_store import covers
+from headgate.checkpoint.storage import Storage
 from headgate.engines.spark.cursors import Cursors, LiveNode, Step
 from headgate.engines.spark.messages import BoxCost, Member, TaskResult, longest_tasks
 from headgate.engines.spark.planner import Planner
@@ -59,8 +60,7 @@ class SparkCore:
         cores: int,
         drain: bool,
         seed: int,
-        root: str,
-        durable: bool,
+        storage: Storage,
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
@@ -77,8 +77,7 @@ class SparkCore:
             self.cursors,
             self.catalog,
             cores=cores,
-            root=root,
-            durable=durable,
+            storage=storage,
             pipeline=pipeline,
             framed=framed,
             buckets=buckets,

@@ -24,9 +24,10 @@ from headgate.checkpoint.identity import identity
 from headgate.checkpoint.log import Log
 from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
+from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path
-from headgate.checkpoint.storage import Storage, storage
+from headgate.checkpoint.storage import Storage
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
 from headgate.control.line import SUCCEEDED, Line
@@ -123,7 +124,7 @@ class Spark(Engine):
         limit = deadline(until)
         kept = self.checkpoint is not None
         folder = os.fspath(self.checkpoint) if self.checkpoint else tempfile.mkdtemp(prefix="headgate-")
-        place = storage(folder, durable=kept)
+        place = open_storage(folder, durable=kept)
         place.prepare()
         held = claim(place, network.name) if kept else None
         try:
@@ -170,7 +171,7 @@ def _finished(run: _Run, line: Line | None) -> Report:
 @contextmanager
 def _own_ground(ground: _Ground) -> Iterator[_Ground]:
     """What a request's run stands on: the same session, and folders that are gone when it has ended."""
-    place = storage(tempfile.mkdtemp(prefix="headgate-"), durable=False)
+    place = ground.storage.scratch()
     place.prepare()
     local = tempfile.TemporaryDirectory(prefix="headgate-") if ground.exchange else nullcontext("")
     try:
@@ -241,7 +242,7 @@ class _Run(RealtimeRun):
         self.log = Log(place)
         self.nodes = Nodes(network)
         self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        joined = with_copies(network, self.nodes, self.position, start, place.root)
+        joined = with_copies(network, self.nodes, self.position, start, place)
         if joined is not network:
             network, self.nodes = joined, Nodes(joined)
             self.position, self.intents, start = self.log.recover(self.nodes, network.name)
@@ -254,7 +255,7 @@ class _Run(RealtimeRun):
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
-        gone = carry_over(self.nodes, self.position, start, place.root)
+        gone = carry_over(self.nodes, self.position, start, place)
         for number, files in list(self.log.unpublished.items()):
             publish(files, durable=place.durable)
             self.log.published(number)
@@ -267,7 +268,7 @@ class _Run(RealtimeRun):
         """Of queries that joined in this run, the rows of each source that were before them."""
         for output in network.outputs if start is not None else ():
             if output.name not in self.resumed:
-                begin = first_serial(output, self.position, place.root)
+                begin = first_serial(output, self.position, place)
                 own_rows = zip(self.position.names, self.position.offsets.sources, strict=True)
                 self.missed[output.name] = {name: own.below(begin) for name, own in own_rows}
         self.begin = time.time() if before is None else before.begin
@@ -329,8 +330,7 @@ class _Run(RealtimeRun):
             cores=cores,
             drain=until == "drained",
             seed=seed,
-            root=place.root,
-            durable=place.durable,
+            storage=place,
             pipeline=self.pipeline,
             framed=frozenset(p for p, s in enumerate(self.sources) if s.frames),
             buckets=self.buckets,
@@ -455,7 +455,7 @@ class _Run(RealtimeRun):
             box.key = node.key  # two that do the same are told apart by their order, which may change now
         network = other_queries(self.network, outputs, change.remove)
         for output in outputs:
-            first_serial(output, self.position, self.storage.root)  # which refuses what cannot be
+            first_serial(output, self.position, self.storage)  # which refuses what cannot be
         Nodes(network)
         self.successor = lambda: self._succeed(network)
         self.over.set()
@@ -615,8 +615,7 @@ class _Run(RealtimeRun):
         ended = self.position.offsets.ended
         known = {"admitted": (), "sources": {}, "learned": {}, "all_ended": ended}
         garbage = self.position.apply({**record, **known})
-        for name in garbage:
-            self.storage.remove(name)
+        self.storage.discard(garbage)
         if self.log.due:
             self._forget()
             self.log.compact(self.position, self.start_record, self.network.name)
@@ -637,19 +636,21 @@ class _Run(RealtimeRun):
             outlet.prune(time.time())
         used = self.position.files()
         oldest = min(self.core.under_way, default=self.position.step + 1)
+        gone: list[str] = []
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 made = _OF_STEP.match(name)
                 if made and f"{folder}/{name}" not in used and int(made[1]) < oldest:
-                    self.storage.remove(f"{folder}/{name}")
+                    gone.append(f"{folder}/{name}")
         spooled = {e.unit.partition(":")[2] for own in self.position.offsets.sources for e in own.extents}
         spooled |= {name for source in self.sources for name in source.fresh}
         for name in self.storage.names("spool"):
             if name.endswith(".arrow") and f"spool/{name}" not in spooled and not self.pending:
-                self.storage.remove(f"spool/{name}")
+                gone.append(f"spool/{name}")
         for name in self.storage.names("pipelines"):
             if name != self.pipeline and _PIPELINE.match(name):
-                self.storage.remove(f"pipelines/{name}")
+                gone.append(f"pipelines/{name}")
+        self.storage.discard(gone)
 
     def stop_query(self, query: str, error: HeadgateError) -> None:
         """Stop a query with its error, and remember that."""

@@ -23,7 +23,7 @@ from headgate.engines.spark.exchange import SCHEMA
 from headgate.engines.spark.messages import TaskResult, WorkOrder
 from headgate.engines.spark.session import first_line, is_connect
 from headgate.engines.spark.sources import OffsetSource
-from headgate.engines.spark.task import StepTask, collect, load_pipelines
+from headgate.engines.spark.task import StepTask, collect, load_pipelines, orders
 from headgate.errors import HeadgateError, RunError
 
 REHEARSALS = 25
@@ -64,7 +64,7 @@ class Jobs:
     ) -> list[TaskResult]:
         """Run a step's tasks; what they say, by slice."""
         self._busy = time.monotonic()
-        self._storage.replace(f"slots/{slot}", pickle.dumps(order, protocol=5))
+        self._storage.replace(orders(slot), pickle.dumps(order, protocol=5))
         pieces: Pieces = {}
         for number, own in enumerate(order.pieces):
             for place in order.framed.intersection(own):
@@ -111,7 +111,7 @@ class Jobs:
     def rehearse(self, pipeline: str, slots: int, tasks: int) -> None:
         """Before tuples arrive and wait: let workers load the pipeline, and Spark learn to run steps fast."""
         orders = [
-            WorkOrder(0, "rehearsal", self._storage.root, False, pipeline, 0.0, {}, [(0, 0)] * n, [{}] * n)
+            WorkOrder(0, "rehearsal", self._storage, pipeline, 0.0, {}, [(0, 0)] * n, [{}] * n)
             for n in (tasks, *[1] * REHEARSALS)
         ]
         with ThreadPoolExecutor(min(slots, tasks)) as threads:
@@ -138,7 +138,7 @@ class Jobs:
 
     def _frame(self, slot: int, order: WorkOrder, pieces: Pieces, sources: Any) -> Any:
         """The DataFrame whose collected rows are what the tasks answer."""
-        given = (self._storage.root, str(slot))
+        given = (self._storage, str(slot))
         slices = len(order.shares) or len(order.slices)
         levels = tuple(order.stages.tasks) if order.stages is not None else (slices,)
         known = None if pieces else self._frames.get((slot, levels))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headgate.checkpoint.graph import Feed
 from headgate.checkpoint.offsets import Piece
 from headgate.checkpoint.position import QueueFile, StatePart
+from headgate.checkpoint.storage import Storage
 from headgate.errors import HeadgateError
 from headgate.graph.drops import Drop
 from headgate.graph.packet import Packet
@@ -107,8 +108,7 @@ class WorkOrder:
 
     step: int
     attempt: str
-    root: str
-    durable: bool
+    storage: Storage
     pipeline: str
     clock: float
     members: dict[int, Member]

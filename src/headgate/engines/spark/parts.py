@@ -7,8 +7,6 @@ on a shared file system another machine cannot.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,19 +22,6 @@ STAGED = ".staged-"
 def staged_name(folder: str, tag: str, unique: str) -> str:
     """The hidden name of a part; ``tag`` says whose it is."""
     return f"{folder}/{STAGED}{tag}{'-' if tag else ''}{unique}.parquet"
-
-
-def write_bytes(path: str, data: Iterable[Any], durable: bool) -> None:
-    """Write a file of the checkpoint, which is the owner's alone."""
-    folder = os.path.dirname(path)
-    make_folder(folder, durable=durable, private=True)
-    with open(path, "wb", opener=opener) as file:
-        file.writelines(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    if durable:
-        sync_folder(folder)
 
 
 def write_parquet(path: str, table: pa.Table, durable: bool, *, private: bool = False) -> None:

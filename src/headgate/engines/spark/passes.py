@@ -6,7 +6,6 @@ so, so a second attempt, or a speculative one, does no harm.
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 import uuid
@@ -20,10 +19,11 @@ import pyarrow as pa
 from headgate.checkpoint import state_store as states
 from headgate.checkpoint.graph import Feed, Node, Nodes
 from headgate.checkpoint.offsets import Piece
+from headgate.checkpoint.position import QueueFile
 from headgate.engines.spark import reading
 from headgate.engines.spark.messages import BoxCost, Framed, Member, OutputPart, TaskResult, WorkOrder
-from headgate.engines.spark.parts import staged_name, write_bytes, write_parquet
-from headgate.engines.spark.queue_files import read_queue, stream, write_queue
+from headgate.engines.spark.parts import staged_name, write_parquet
+from headgate.engines.spark.queue_files import queue_file, read_queue, stream
 from headgate.errors import HeadgateError, OperatorError, RunError
 from headgate.graph.drops import Recent
 from headgate.graph.packet import Order, Packet, empty_batch
@@ -62,6 +62,8 @@ class Pass:
         """What other tasks have sent, by node and arrow."""
         self.changed: dict[int, list[Any]] = {}
         self.importance: dict[int, Recent] = {}
+        self.to_write: dict[str, Sequence[Any]] = {}
+        """Files of the checkpoint, by name: written together, as a store takes its time for each."""
         self.repeated: set[int] = set()
         """Nodes that another task runs too, and answers for."""
 
@@ -72,8 +74,8 @@ class Pass:
         self.work()
         if not self.result.errors:
             ran = time.perf_counter()
-            self._write_queues()
-            self.write_states()
+            self._queue_rest()
+            self._write_states()
             self._wrote(ran)
         for place in self.repeated:
             self.result.costs.pop(place, None)
@@ -106,7 +108,7 @@ class Pass:
             if place in order.framed:
                 continue
             origin, needs = self.nodes.sources[place][1], self.nodes.needs[place]
-            found = reading.read(origin, needs, pieces, order.root, order.clock)
+            found = reading.read(origin, needs, pieces, order.storage, order.clock)
             self.made[Feed(True, place)] = found.packets
             if found.refused:
                 self.packed = {**self.packed, place: Framed(found.packets, found.refused)}
@@ -164,7 +166,7 @@ class Pass:
         packets = [
             packet
             for name, check in member.queues.get(arrow, ())
-            for packet in read_queue(self.order.root, name, check, self._schema(node, arrow))
+            for packet in read_queue(self.order.storage, name, check, self._schema(node, arrow))
         ]
         packets += self.arrived.get((node.place, arrow), [])
         return self._kept(node, arrow, self._within(node, arrow, packets, low, high))
@@ -266,7 +268,7 @@ class Pass:
         held = []
         for shard in shards:
             covered = (*shard, member.buckets)
-            state, found = states.take(self.order.root, node.key, node.operator, member.state, covered)
+            state, found = states.take(self.order.storage, node.key, node.operator, member.state, covered)
             self.result.states_found += found
             self.result.states_loaded += not found
             if node.operator.holds_time:
@@ -290,23 +292,23 @@ class Pass:
         if delivery.kind == "parquet":
             part.file = staged_name(delivery.folder, delivery.tag, self.unique)
             begin = time.perf_counter()
-            write_parquet(part.file, _table(packets), self.order.durable)
+            write_parquet(part.file, _table(packets), self.order.storage.durable)
             self._wrote(begin)
         elif delivery.kind == "staged":
             # Should the sink refuse it, it is the queue before it already.
             name = f"queues/{self.unique}-{node.place}-staged.arrow"
-            part.file = os.path.join(self.order.root, name)
-            part.queue = write_queue(name, part.file, Packet.concat(packets), self.order.durable)
+            part.file = name
+            part.queue = self._write_queue(name, Packet.concat(packets))
         else:
             packet = Packet.concat(packets)
             part.payload = bytes(stream(packet.batch))
             part.serials = packet.order.serials
         if delivery.keep:
             part.kept = staged_name(delivery.keep, "", self.unique)
-            write_parquet(part.kept, _table(packets), self.order.durable, private=True)
+            write_parquet(part.kept, _table(packets), self.order.storage.durable, private=True)
         self.result.outputs[node.place] = part
 
-    def _write_queues(self) -> None:
+    def _queue_rest(self) -> None:
         """What the step made for nodes that did not take it in this step."""
         for place in {feed.place for feed in self.made if not feed.source} - self.repeated:
             maker = self.order.members[place]
@@ -324,13 +326,16 @@ class Pass:
 
     def _queue(self, target: Node, arrow: int, packet: Packet) -> None:
         name = f"queues/{self.unique}-{target.place}-{arrow}.arrow"
-        path = os.path.join(self.order.root, name)
-        file = write_queue(name, path, packet, self.order.durable)
-        self.result.queued[target.place, arrow] = file
+        self.result.queued[target.place, arrow] = self._write_queue(name, packet)
 
-    def write_states(self) -> None:
-        if not self.changed:
-            return
+    def _write_queue(self, name: str, packet: Packet) -> QueueFile:
+        """Rows that wait, in a file that is written with the step's other files."""
+        file, data = queue_file(name, packet)
+        self.to_write[name] = [data]
+        return file
+
+    def _write_states(self) -> None:
+        """Write what changed, together with the queues; only then may the next step find it in memory."""
         version = f"{self.order.name}-{self.unique[-8:]}"
         file = states.StateFile(f"states/{self.unique}.arrow")
         for place, held in self.changed.items():
@@ -341,13 +346,14 @@ class Pass:
             ]
             self.result.states[place] = parts
         if file.parts:
-            write_bytes(os.path.join(self.order.root, file.name), file.parts, self.order.durable)
+            self.to_write[file.name] = file.parts
+        self.order.storage.write_all(self.to_write)
         for place, held in self.changed.items():
             member, key = self.order.members[place], self.nodes.all[place].key
             for part, state in zip(self.result.states[place], held, strict=True):
                 known = sum(p.length for p in member.state if states.covers(p) == states.covers(part))
                 size = part.length if part.full else known + part.length
-                states.put(self.order.root, key, states.covers(part), version, state, size)
+                states.put(self.order.storage, key, states.covers(part), version, state, size)
 
     def shards(self, member: Member) -> Sequence[tuple[int, int]]:
         """The shards of a node that this task holds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from headgate.checkpoint.graph import Node
 from headgate.checkpoint.offsets import REFUSED
 from headgate.checkpoint.position import QueueFile, StatePart
 from headgate.checkpoint.state_store import covers
+from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import cuts
 from headgate.engines.spark.cursors import Cursors
 from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
@@ -36,8 +38,10 @@ FIRST_ROWS = 65_536
 """Rows of a box's first call, whose cost is not known."""
 COMPACT_BYTES = 1 << 20
 """Changes of a shard that are kept beside its snapshot, however small that is."""
+PART_BYTES = COMPACT_BYTES // 16
+"""What a part counts for beside its own bytes: every work order names it, and a restart opens it."""
 LONGEST_CHAIN = 512
-"""Parts of a shard's state, each of which a restart has to open."""
+"""Parts of a shard's state, however large its snapshot is."""
 
 
 class Planner:
@@ -49,8 +53,7 @@ class Planner:
         catalog: Catalog,
         *,
         cores: int,
-        root: str,
-        durable: bool,
+        storage: Storage,
         pipeline: str,
         framed: frozenset[int],
         buckets: int,
@@ -64,7 +67,7 @@ class Planner:
         self.sharing = Sharing(cores, BULK if bulk else BUDGET, bulk)
         self.exchange, self.secret = exchange, secret
         self.idle_sources: set[int] = set()
-        self._root, self._durable, self._pipeline = root, durable, pipeline
+        self._storage, self._pipeline = storage, pipeline
         self._framed, self._buckets = framed, buckets
         self._shares: Shape | None = None
         """How the last step was shared out, if by whole queries: the next one will be, too."""
@@ -106,8 +109,7 @@ class Planner:
         order = WorkOrder(
             number,
             uuid.uuid4().hex[:8],
-            self._root,
-            self._durable,
+            self._storage,
             self._pipeline,
             self.position.clock,
             members,
@@ -144,7 +146,7 @@ class Planner:
         """Rows of a queue file from a serial on.  Its cuts tell that nearly; the file itself knows."""
         if file.first >= cursor:
             return file.rows
-        packets = read_queue(self._root, file.name, file.check, schema)
+        packets = read_queue(self._storage, file.name, file.check, schema)
         return sum([len(between(packet, cursor, 1 << 62)) for packet in packets])
 
     def _wanted(self, call: Call) -> int:
@@ -253,7 +255,7 @@ class Planner:
             own = by_shard[*shard, self._buckets]
             base = sum(part.length for part in own if part.full)
             changes = sum(part.length for part in own if not part.full)
-            if changes > max(base, COMPACT_BYTES) or len(own) > LONGEST_CHAIN:
+            if changes + PART_BYTES * len(own) > max(base, COMPACT_BYTES) or len(own) > LONGEST_CHAIN:
                 full.append(shard)
         return frozenset(full)
 
@@ -316,24 +318,23 @@ class Planner:
     ) -> dict[tuple[int, int], Address]:
         """The workers that have the states, by level and task: that of the largest state decides."""
         found: dict[tuple[int, int], tuple[int, Address]] = {}
-
-        def note(level: int, task: int, place: int, shard: tuple[int, int]) -> None:
-            address = self.live[place].held.get((*shard, self._buckets))
-            size = sum(p.length for p in members[place].state if covers(p)[:2] == shard)
-            if address is not None and size >= found.get((level, task), (-1, ""))[0]:
-                found[level, task] = (size, address)
-
         for place, member in members.items():
             if not self.nodes.all[place].stateful:
                 continue
-            if staged is None:
-                tasks = [number for number, share in enumerate(shares) if place in share] or [0]
-                note(0, tasks[0], place, member.shards[0])
-            elif place in staged.split:
-                for task, shard in enumerate(member.shards):
-                    note(staged.level[place], task, place, shard)
+            held = self.live[place].held
+            sizes = Counter[tuple[int, int]]()
+            for part in member.state:
+                sizes[covers(part)[:2]] += part.length
+            if staged is not None and place in staged.split:
+                tasks = [(staged.level[place], number) for number in range(len(member.shards))]
+            elif staged is not None:
+                tasks = [(staged.level[place], staged.home[place])]
             else:
-                note(staged.level[place], staged.home[place], place, member.shards[0])
+                tasks = [(0, next((number for number, share in enumerate(shares) if place in share), 0))]
+            for task, shard in zip(tasks, member.shards, strict=False):
+                address = held.get((*shard, self._buckets))
+                if address is not None and sizes[shard] >= found.get(task, (-1, ""))[0]:
+                    found[task] = (sizes[shard], address)
         return {where: address for where, (_, address) in found.items()}
 
     def _refused(self, members: dict[int, Member]) -> bool:

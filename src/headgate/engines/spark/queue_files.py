@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,8 +11,8 @@ import pyarrow as pa
 
 from headgate.checkpoint import checks
 from headgate.checkpoint.position import QueueFile
+from headgate.checkpoint.storage import Storage
 from headgate.engines.spark.messages import OutputPart, WorkOrder
-from headgate.engines.spark.parts import write_bytes
 from headgate.graph.packet import Order, Packet
 
 CUTS = 64
@@ -28,25 +27,31 @@ def stream(batch: pa.RecordBatch) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def write_queue(name: str, path: str, packet: Packet, durable: bool) -> QueueFile:
+def write_queue(storage: Storage, name: str, packet: Packet) -> QueueFile:
     """Rows that wait before a node, with their order."""
+    file, data = queue_file(name, packet)
+    storage.write(name, [data])
+    return file
+
+
+def queue_file(name: str, packet: Packet) -> tuple[QueueFile, memoryview]:
+    """Rows that wait before a node, with their order, as a file that is still to be written."""
     serials = packet.order.serials
     columns = [*packet.batch.columns, pa.array(serials), pa.array(packet.order.arrival_array())]
     schema = packet.schema.append(pa.field(SERIAL, pa.int64())).append(pa.field(ARRIVAL, pa.float64()))
     data = stream(pa.RecordBatch.from_arrays(columns, schema=schema))
-    write_bytes(path, [data], durable)
     # It can be divided only between serials.
     starts = np.flatnonzero(np.diff(serials, prepend=serials[0] - 1))
     chosen = starts[np.unique(np.linspace(0, len(starts) - 1, min(CUTS, len(starts))).astype(np.int64))]
     cuts = [(int(serials[row]), int(row)) for row in chosen]
     arrival = float(packet.order.arrival_array().mean())
     check = checks.checksum(data)
-    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival, check)
+    return QueueFile(name, len(packet), int(serials[0]), int(serials[-1]), cuts, arrival, check), data
 
 
-def read_queue(root: str, name: str, check: int | None, schema: pa.Schema) -> Iterator[Packet]:
+def read_queue(storage: Storage, name: str, check: int | None, schema: pa.Schema) -> Iterator[Packet]:
     """The rows of a queue file, with their order."""
-    for batch in pa.ipc.open_stream(checks.opened(os.path.join(root, name), "queue", check)):
+    for batch in pa.ipc.open_stream(checks.opened(storage, name, "queue", check)):
         serials = batch.column(SERIAL).to_numpy()
         arrivals = batch.column(ARRIVAL).to_numpy()
         rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
@@ -63,5 +68,5 @@ def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) ->
         for batch in pa.ipc.open_stream(part.payload):
             packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
     name = f"queues/{order.name}-{place}-held.arrow"
-    file = write_queue(name, os.path.join(order.root, name), Packet.concat(packets), order.durable)
+    file = write_queue(order.storage, name, Packet.concat(packets))
     return [asdict(file)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from headgate.checkpoint import checks
 from headgate.checkpoint.offsets import PARQUET, REFUSED, SPOOL, Piece
+from headgate.checkpoint.storage import Storage
 from headgate.connectors.parquet_scan import decode
 from headgate.connectors.refused import COLUMN, has_refused
 from headgate.engines.spark.spooling import ARRIVAL
@@ -116,8 +117,8 @@ def row_groups(path: str) -> list[int]:
 class _Spooled:
     """A file of Arrow batches with arrivals."""
 
-    def __init__(self, path: str) -> None:
-        self._file = pa.ipc.open_file(checks.opened(path, "spool", checks.stamp(path)))
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._file = pa.ipc.open_file(checks.opened(storage, name, "spool", checks.stamp(name)))
         self._batches = [self._file.get_batch(i) for i in range(self._file.num_record_batches)]
         self.starts = np.concatenate([[0], np.cumsum([b.num_rows for b in self._batches])])
 
@@ -133,6 +134,12 @@ class _Spooled:
 _open: dict[tuple[Any, ...], Any] = {}
 
 
+def _spooled(storage: Storage, name: str) -> _Spooled:
+    key = (_Spooled, storage.root, name, storage.version(name))
+    found: _Spooled = _held(key, lambda: _Spooled(storage, name))
+    return found
+
+
 def _opened(kind: Any, path: str) -> Any:
     """The file, kept open; a file that was replaced is opened anew."""
     try:
@@ -140,7 +147,11 @@ def _opened(kind: Any, path: str) -> Any:
         key = (kind, path, stat.st_mtime_ns, stat.st_size)
     except OSError:
         key = (kind, path, 0, 0)
-    found = _open.pop(key, None) or kind(path)
+    return _held(key, lambda: kind(path))
+
+
+def _held(key: tuple[Any, ...], opened: Callable[[], Any]) -> Any:
+    found = _open.pop(key, None) or opened()
     _open[key] = found  # the newest last
     while len(_open) > OPEN_FILES:
         del _open[next(iter(_open))]
@@ -156,7 +167,7 @@ class Read:
     failed: list[tuple[Piece, HeadgateError]] = field(default_factory=list)
 
 
-def read(origin: Any, needs: Needs, pieces: Sequence[Piece], root: str, clock: float) -> Read:
+def read(origin: Any, needs: Needs, pieces: Sequence[Piece], storage: Storage, clock: float) -> Read:
     """The rows of some pieces of a source; columns and rows that are not needed may be null."""
     found = Read()
     for piece in _joined(pieces):
@@ -164,7 +175,7 @@ def read(origin: Any, needs: Needs, pieces: Sequence[Piece], root: str, clock: f
         serials = piece.serials()
         done = 0
         try:
-            for batch, arrivals in _batches(kind, name, origin, needs, piece, root, clock):
+            for batch, arrivals in _batches(kind, name, origin, needs, piece, storage, clock):
                 count = batch.num_rows
                 own = serials + done if isinstance(serials, int) else serials[done : done + count]
                 packet = Packet(batch, Order(own, arrivals, count))
@@ -202,14 +213,14 @@ def _follows(piece: Piece, other: Piece) -> bool:
 
 
 def _batches(
-    kind: str, name: str, origin: Any, needs: Needs, piece: Piece, root: str, clock: float
+    kind: str, name: str, origin: Any, needs: Needs, piece: Piece, storage: Storage, clock: float
 ) -> Iterator[tuple[pa.RecordBatch, Any]]:
     if kind == PARQUET:
         for batch in _opened(_Parquet, name).read(piece.first, piece.rows, needs):
             yield batch, float(piece.arrival or 0.0)
     elif kind in (SPOOL, REFUSED):
         schema = needs.schema
-        for batch in _opened(_Spooled, os.path.join(root, name)).read(piece.first, piece.rows):
+        for batch in _spooled(storage, name).read(piece.first, piece.rows):
             arrivals = batch.column(ARRIVAL).to_numpy(zero_copy_only=False)
             own = schema.append(COLUMN) if kind == REFUSED else schema
             rows = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=own)

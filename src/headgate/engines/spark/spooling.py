@@ -110,7 +110,7 @@ class Spool(OffsetSource):
         data = sink.getvalue()
         name = stamped(name, data)
         self.fresh = frozenset([name])
-        self._storage.write(name, data)
+        self._storage.write(name, [data])
         return [Extent(f"{REFUSED if refused else SPOOL}:{name}", 0, rows, arrived)]
 
     def close(self) -> None:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 import pickle
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.checkpoint import private
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import holders
 from headgate.engines.spark.exchange import row
 from headgate.engines.spark.messages import Framed, Packed, TaskResult, WorkOrder
@@ -27,16 +25,16 @@ from headgate.errors import RunError
 _pipelines: dict[tuple[str, str], Nodes] = {}
 
 
-def orders(root: str, slot: str) -> str:
+def orders(slot: object) -> str:
     """Where a slot's tasks find their work order."""
-    return os.path.join(root, "slots", slot)
+    return f"slots/{slot}"
 
 
 class StepTask:
     """A task of a level.  It works on rows that are addressed to this level, and passes the others on."""
 
-    def __init__(self, root: str, slot: str, level: int = 0, framed: bool = False) -> None:
-        self.root, self.slot, self.level, self.framed = root, slot, level, framed
+    def __init__(self, storage: Storage, slot: str, level: int = 0, framed: bool = False) -> None:
+        self.storage, self.slot, self.level, self.framed = storage, slot, level, framed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
@@ -68,12 +66,13 @@ class StepTask:
 
     def order(self) -> WorkOrder:
         """The step at hand."""
-        private.require_private(self.root, "slots", f"slots/{self.slot}")
+        name = orders(self.slot)
+        self.storage.require_private("slots", name)
         try:
-            order: WorkOrder = pickle.loads(Path(orders(self.root, self.slot)).read_bytes())
+            order: WorkOrder = pickle.loads(self.storage.read(name))
         except FileNotFoundError:
             raise RunError(
-                f"checkpoint '{self.root}' cannot be reached from this executor; it must be a folder that "
+                f"checkpoint '{self.storage}' cannot be reached from this executor; it must be a folder that "
                 "the driver and all executors share."
             ) from None
         return order
@@ -85,7 +84,7 @@ def _serve(request: Any) -> list[holders.Row]:
     packed: dict[int, Framed] = {}
     if framed:
         packed, payloads = _unpacked(payloads), []
-    nodes = pipeline(order.root, order.pipeline)
+    nodes = pipeline(order.storage, order.pipeline)
     return holders.rows_of(
         perform(
             order,
@@ -133,19 +132,19 @@ def pipeline_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def pipeline(root: str, name: str) -> Nodes:
+def pipeline(storage: Storage, name: str) -> Nodes:
     """The pipeline of that hash, read once per worker."""
-    found = _pipelines.get((root, name))
+    found = _pipelines.get((storage.root, name))
     if found is None:
-        private.require_private(root, "pipelines", f"pipelines/{name}")
-        data = Path(root, "pipelines", name).read_bytes()
+        storage.require_private("pipelines", f"pipelines/{name}")
+        data = storage.read(f"pipelines/{name}")
         if pipeline_name(data) != name:
             raise RunError(
-                f"checkpoint '{root}': pipeline file pipelines/{name} is damaged; start the application "
+                f"checkpoint '{storage}': pipeline file pipelines/{name} is damaged; start the application "
                 "again, which writes it anew."
             )
         _, found = pickle.loads(data)
-        _pipelines[root, name] = found
+        _pipelines[storage.root, name] = found
         # Compiled expressions are many objects that stay: looking through them again and again for garbage
         # takes longer than a step.
         gc.freeze()

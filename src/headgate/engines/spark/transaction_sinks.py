@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from headgate.checkpoint.checks import opened
+from headgate.checkpoint.storage import Storage
 from headgate.connectors.transactions import OtherSteps, TransactionalSink, Transactions
 from headgate.engines.spark.messages import Delivery, OutputPart
 from headgate.engines.spark.sinks import Claim, Outlet
@@ -19,7 +20,7 @@ from headgate.errors import SinkError
 from headgate.graph.network import Output
 
 StagedFile = tuple[str, int | None]
-"""The path of rows that a task has staged, and their checksum."""
+"""The name of rows that a task has staged, and their checksum."""
 
 
 class Transacted(Outlet):
@@ -27,9 +28,9 @@ class Transacted(Outlet):
 
     visible = True
 
-    def __init__(self, output: Output, history: str, retries: int, checkpoint: str) -> None:
+    def __init__(self, output: Output, history: str, storage: Storage, retries: int, checkpoint: str) -> None:
         super().__init__(output, history)
-        self._retries, self._checkpoint = retries, checkpoint
+        self._storage, self._retries, self._checkpoint = storage, retries, checkpoint
         self._sink: TransactionalSink = output.sink
         self.target = self._sink.target
         self._own: Transactions | None = None
@@ -48,7 +49,7 @@ class Transacted(Outlet):
         files = staged_files(parts)
         for left in range(self._retries, -1, -1):
             try:
-                self._own.take(step, staged_rows(files), repeated)
+                self._own.take(step, staged_rows(self._storage, files), repeated)
                 return
             except OtherSteps:
                 raise
@@ -66,8 +67,8 @@ def staged_files(parts: Sequence[OutputPart]) -> list[StagedFile]:
     return [(part.file, None if part.queue is None else part.queue.check) for part in parts]
 
 
-def staged_rows(files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
+def staged_rows(storage: Storage, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
     """Staged rows, in order."""
-    for path, check in files:
-        for batch in pa.ipc.open_stream(opened(path, "queue", check)):
+    for name, check in files:
+        for batch in pa.ipc.open_stream(opened(storage, name, "queue", check)):
             yield batch.select(batch.schema.names[:-2])  # the last two are its order

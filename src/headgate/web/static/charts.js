@@ -8,10 +8,13 @@ const PALETTE = ["#d1495b", "#2b7fb8", "#2f9e77", "#d98e04", "#8257c4", "#6b7a86
 const finite = (value) => (Number.isFinite(value) ? value : 0);
 const span = (low, high) => (Number.isFinite(low) && high > low && Number.isFinite(high) ? [low, high] : [finite(low), finite(low) + 1]);
 
+// A logarithmic axis counts up from its low end.  From one that is no round number it would never arrive.
+export const decades = (u, low, high) => uPlot.rangeLog(Math.max(1e-4, finite(low) / 2), Math.max(finite(high) * 2, 1), 10, false);
+
 function axes(format, log = false) {
   const stroke = cssVar("--quiet"), grid = { stroke: cssVar("--grid"), width: 1 };
   return {
-    scales: { x: { time: false, range: (u, low, high) => span(low, high) }, y: log ? { distr: 3, range: (u, low, high) => [Math.max(1e-4, finite(low) / 2), Math.max(finite(high) * 2, 1)] } : { range: (u, low, high) => [0, Math.max(finite(high) * 1.08, 1)] } },
+    scales: { x: { time: false, range: (u, low, high) => span(low, high) }, y: log ? { distr: 3, range: decades } : { range: (u, low, high) => [0, Math.max(finite(high) * 1.08, 1)] } },
     axes: [{ stroke, grid, ticks: grid, values: (u, ticks) => ticks.map((tick) => `${tick} s`), size: 28, font: "11px system-ui" },
       { stroke, grid, ticks: grid, size: 56, font: "11px system-ui", values: (u, ticks) => ticks.map((tick) => tick === null ? "" : format(tick)) }],
   };
@@ -77,8 +80,9 @@ export function utilityChart() {
       return age > 20 ? null : kept;
     });
   });
+  const around = axes((value) => value.toFixed(1));
   const options = () => ({
-    ...axes((value) => value.toFixed(1)), hooks: { draw: [marks] }, scales: { x: { time: false }, y: { range: [0, 1.05] } },
+    ...around, hooks: { draw: [marks] }, scales: { ...around.scales, y: { range: [0, 1.05] } },
     series: [{}, ...all.map(({ name, queries }, number) => ({ label: `${name} (${queries.length})`, stroke: PALETTE[number], width: 2.2, spanGaps: true, points: { show: false } }))],
   });
   plot("utility-chart", all.map(({ name, queries }) => name + queries.length).join(), options, [times, ...lines]);
