@@ -10,6 +10,7 @@ import pytest
 
 import headgate as hg
 from checkpoints import Crash, Rows, crashing, read, write_orders
+from headgate.checkpoint.opening import open_storage
 from headgate.engines.spark import connector_sinks as staged
 from headgate.scheduling.interface import Call
 from killed_driver import QUICK, Trains
@@ -193,8 +194,9 @@ def test_records_of_kafka_name_their_checkpoint(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1, 2], "__serial": [0, 1], "__arrival": [0.0, 0.0]})
     with pa.ipc.new_stream(str(file), batch.schema) as writer:
         writer.write_batch(batch)
-    sink = hg.to_kafka("localhost:1", "topic")
-    records = staged._Records([(str(file), None)], sink, "alerts", 7, "abc")
+    sink = hg.to_kafka("localhost:1", "topic", exactly_once=False)
+    storage = open_storage(tmp_path, durable=False)
+    records = staged._Records(storage, [(file.name, None)], sink, "alerts", 7, "abc")
     [made] = records(iter([batch]))
     headers = made.column("headers").to_pylist()
     wanted = {"headgate-query": b"alerts", "headgate-step": b"7", "headgate-checkpoint": b"abc"}
