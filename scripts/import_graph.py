@@ -25,6 +25,7 @@ LAYERS = [
     "control",
     "engines",
     "recording",
+    "telemetry",
     "web",
     "api",
     "extend",

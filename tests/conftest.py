@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
 import headgate as hg
+import memory_disk
 import pretended_machine
 from depth import examples
 from headgate.cli import display
@@ -29,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background deaf to Ctrl-C, and tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+memory_disk.use()
 os.environ["HEADGATE_RUNTIME"] = tempfile.mkdtemp(prefix="headgate-tests-")
 """Sockets of running applications: tests at the same time must not meet each other's."""
 

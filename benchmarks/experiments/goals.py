@@ -19,7 +19,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import apart
+from benchmarks import apart, parts
 from benchmarks.result import Result
 from headgate.api import App
 from headgate.connectors.batches import from_batches
@@ -119,17 +119,26 @@ def main() -> None:
     print(json.dumps(case(side, float(rate), float(seconds), synthetic=False)))
 
 
-def run(quick: bool, console: Console) -> list[Result]:
-    """All sides at all loads, on threads and in simulation."""
+def run(quick: bool, console: Console, part: str | None = None) -> list[Result]:
+    """All sides at all loads on threads and in simulation, or one part: ``threads-2``."""
     seconds = 6.0 if quick else 9.0
     loads = LOADS[2:4] if quick else LOADS
-    rate = capacity(1_000_000 if quick else 3_000_000)
-    console.print(f"{QUERIES} keyed queries, {WORKERS} workers: {rate:,.0f} rows/s is all they can do")
+    rate = SIMULATED_RATE * 1.0
     results = []
+    where = [(engine, load) for engine in ("threads", "simulated") for load in loads]
+    names = parts.chosen("goals", [f"{engine}-{load:g}" for engine, load in where], part)
     for engine in ("threads", "simulated"):
-        found = measure(engine, loads, rate, seconds)
+        own = [load for load in loads if f"{engine}-{load:g}" in names]
+        if not own:
+            continue
+        if engine == "threads":
+            rate = capacity(1_000_000 if quick else 3_000_000)
+            console.print(
+                f"{QUERIES} keyed queries, {WORKERS} workers: {rate:,.0f} rows/s is all they can do"
+            )
+        found = measure(engine, own, rate, seconds)
         console.print(table(engine, found))
-        results += [result for load in loads for result in _results(engine, load, found)]
+        results += [result for load in own for result in _results(engine, load, found)]
     return results
 
 

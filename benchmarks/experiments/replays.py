@@ -3,33 +3,42 @@
 A live application of filters, running sums and windows is loaded to a share of what it can do, which is
 calibrated first.  Each of ten lines records a run under one policy, predicts another by replaying, and
 measures that one.  Then queries of random cost ask to be admitted: the forecast against what happens when
-they are added all the same.  At last, what recording costs, in pairs of runs with and without it.
+they are added all the same.  At last, what recording and the page cost: processor time of the whole process
+by tuple, which neighbours disturb least, in runs that take turns.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
+from benchmarks import parts
 from benchmarks.result import Result
 from headgate.api import App
 from headgate.api.running import Running
 from headgate.api.streams import Stream
+from headgate.connectors.batches import from_batches
 from headgate.connectors.python import to_function
 from headgate.connectors.rate import from_rate
+from headgate.connectors.source import Source
 from headgate.control.watching import MISSED
 from headgate.engines.threads import Threads
 from headgate.graph.qos import QoS
 from headgate.graph.windows import tumbling
-from headgate.recording.recorder import measured
+from headgate.recording.recorder import Recorder, measured
 from headgate.recording.replaying import Replayable
 from headgate.runtime.report import Report
 
@@ -53,6 +62,16 @@ SECONDS = 4.0
 FAR_TOO_MANY = 2_000_000.0
 CLOSE, CLOSE_UTILITY = 0.5, 0.1
 """A prediction is close within half of what was measured; of a utility, within a tenth."""
+COSTED = 4_000_000
+"""Rows of a run for what recording and the page cost: finite, so that reading them takes the same in all."""
+VIEWER = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1].partition("#")[0] + "api/stream") as stream:
+    while stream.read1(65536):
+        pass
+"""
+"""Looks at a page until the run is over, in a process of its own."""
+PARTS = ("predictions", "admission", "costs")
 ADDITIONS, ADDED = 30, 3.0
 """Queries that ask to join, and seconds for which each then runs."""
 TIGHT, LOOSE = QoS([(0, 1), (0.1, 1), (0.5, 0)]), QoS([(0, 1), (1, 1), (4, 0)])
@@ -63,8 +82,12 @@ def _nowhere(name: str, batch: pa.RecordBatch) -> None:
 
 
 def _app(rate: float, seconds: float | None = SECONDS) -> tuple[App, Stream]:
+    return _queries(from_rate(rate, None if seconds is None else int(rate * seconds)))
+
+
+def _queries(source: Source) -> tuple[App, Stream]:
     app = App("replays")
-    rows = app.source("rows", from_rate(rate, None if seconds is None else int(rate * seconds)))
+    rows = app.source("rows", source)
     base = rows.with_columns("value % 1000 AS k", "value % 97 AS v")
     for n in range(4):
         few = base.filter(f"v > {20 * n}").with_columns("v * 2.5 + k AS z")
@@ -89,15 +112,20 @@ def _capacity() -> float:
     return _run(FAR_TOO_MANY, "mc", 2, seconds=0.5).throughput
 
 
-def run(quick: bool, console: Console, repeat: int | None = None) -> list[Result]:
-    """``repeat``: pairs of runs with and without recording."""
-    rate = SHARE * _capacity()
-    console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
-    return [
-        *_predicted(rate, PAIRS[:3] if quick else PAIRS, console),
-        *_admitted(rate, 6 if quick else ADDITIONS, console),
-        _cost(repeat or (3 if quick else 12), console),
-    ]
+def run(quick: bool, console: Console, repeat: int | None = None, part: str | None = None) -> list[Result]:
+    """``repeat``: additions that ask to join, or rounds of what recording and the page cost."""
+    wanted = parts.chosen("replays", PARTS, part)
+    rate = 0.0 if wanted == ["costs"] else SHARE * _capacity()
+    if rate:
+        console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
+    found: list[Result] = []
+    if "predictions" in wanted:
+        found += _predicted(rate, PAIRS[:3] if quick else PAIRS, console)
+    if "admission" in wanted:
+        found += _admitted(rate, repeat or (6 if quick else ADDITIONS), console)
+    if "costs" in wanted:
+        found += _costs(repeat or (3 if quick else 12), console)
+    return found
 
 
 def _predicted(rate: float, pairs: tuple[tuple[str, int, str, int], ...], console: Console) -> list[Result]:
@@ -219,18 +247,109 @@ def _broken(report: Report, was: dict[str, tuple[float, int]]) -> bool:
     return False
 
 
-def _cost(pairs: int, console: Console) -> Result:
-    """Processor time of the whole process, which others disturb least, with and without a recorder."""
-    ratios = []
+def _costs(rounds: int, console: Console) -> list[Result]:
+    """Processor time of a recorder and of a page that is looked at: what they themselves took, and in turns.
+
+    The first is what the claims are about: what their threads took, and their part of the workers' time.  The
+    second, a run with each against one with neither, also has what they do to the others, and every noise.
+    """
+    spent: dict[str, list[float]] = {"alone": [], "recorder": [], "page": []}
+    shares: dict[str, list[float]] = {"recorder": [], "page": []}
     with tempfile.TemporaryDirectory() as folder:
-        for n in range(pairs):
-            spent = {}
-            for recording in (True, False) if n % 2 else (False, True):
-                path = Path(folder) / f"{n}.hgr" if recording else None
-                begin = time.process_time()
-                _run(FAR_TOO_MANY, "mc", 2, path, 0.5)
-                spent[recording] = time.process_time() - begin
-            ratios.append(spent[True] / spent[False])
-    ratio = statistics.median(ratios)
-    console.print(f"With a recorder, a run takes {ratio:.3f} of the processor time without ({pairs} pairs).")
-    return Result("recorder", "V5", "processor time with it, of that without", ratio, 1.0, ratio <= 1.02)
+        _spent("alone", Path(folder))  # the first run of a process is dearer
+        for n in range(rounds):
+            sides = list(spent) if n % 2 else list(reversed(spent))
+            for side in sides:
+                whole, own = _spent(side, Path(folder))
+                spent[side].append(whole)
+                if side in shares:
+                    shares[side].append(own / (whole - own))
+    found = []
+    for side, row in (("recorder", "V5"), ("page", "V1")):
+        share, (least, most) = statistics.median(shares[side]), _interval(sorted(shares[side]))
+        ratios = sorted(own / alone for own, alone in zip(spent[side], spent["alone"], strict=True))
+        low, high = _interval(ratios)
+        console.print(
+            f"{side}: itself {share:.2%} of the rest ({least:.2%} to {most:.2%}); in turns the whole took "
+            f"{statistics.median(ratios):.3f} of the time without ({low:.3f} to {high:.3f}), {rounds} rounds",
+            highlight=False,
+        )
+        claim = "processor time of its own, as a share of the rest of the run's"
+        found.append(Result(side, row, claim, share, 0.02, share <= 0.02))
+    return found
+
+
+class _Weighed(Recorder):
+    """A recorder that notes what it takes itself."""
+
+    own = 0.0
+
+    def begin(self, core: Any) -> None:
+        super().begin(core)
+        core.calls.weigh = self._weighing
+
+    def _weighing(self) -> float:
+        begin = time.thread_time()
+        end = time.thread_time()
+        self.own += end - begin  # as long as the call that a recorder makes
+        return end
+
+    def __call__(self, stimulus: Any, instructions: Any, now: float) -> None:
+        begin = time.thread_time()
+        super().__call__(stimulus, instructions, now)
+        self.own += time.thread_time() - begin
+
+    def end(self, report: Report | None) -> None:
+        begin, writing = time.thread_time(), _seconds_of("headgate-recorder")
+        super().end(report)
+        self.own += writing + time.thread_time() - begin
+
+
+def _seconds_of(*names: str) -> float:
+    """Processor time of the threads of these names."""
+    threads = [
+        thread for thread in threading.enumerate() if thread.name in names and thread.ident is not None
+    ]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0)) for thread in threads)
+
+
+def _spent(side: str, folder: Path) -> tuple[float, float]:
+    """Processor seconds of a run, and of them those of the recorder or the page."""
+    numbers = np.arange(COSTED)
+    table = pa.table({"value": numbers, "timestamp": pa.array(numbers, pa.timestamp("us", tz="UTC"))})
+    app, own = _queries(from_batches(table))[0], 0.0
+    about = {"engine": "threads", "settings": {}, "policy": "mc", "policy_spelled": True, "seed": 0}
+    recorder = _Weighed(folder / "run.hgr", about | {"drain": True}) if side == "recorder" else None
+    begin = time.process_time()
+    with app.start(
+        Threads(),
+        "mc",
+        2,
+        "drained",
+        page=side == "page",
+        telemetry=[] if recorder is None else [recorder],
+    ) as running:
+        viewer = None
+        while not running.over:
+            if viewer is None and running.page is not None:
+                viewer = subprocess.Popen([sys.executable, "-c", VIEWER, running.page])
+            own = max(own, _seconds_of("headgate-page", "headgate-watch"))
+            time.sleep(0.02)
+        running.wait()
+    whole = time.process_time() - begin
+    if viewer is not None:
+        viewer.wait()
+    if recorder is not None:
+        return whole, recorder.own
+    return whole, own if side == "page" else 0.0
+
+
+def _interval(ascending: list[float]) -> tuple[float, float]:
+    """Of the median, with 95 % certainty whatever the distribution is: order statistics by the binomial."""
+    count = len(ascending)
+    below, total = 0, 0.0
+    while below < count // 2 and total + math.comb(count, below) / 2**count <= 0.025:
+        total += math.comb(count, below) / 2**count
+        below += 1
+    place = max(0, below - 1)
+    return ascending[place], ascending[count - 1 - place]

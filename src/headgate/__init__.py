@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from headgate.scheduling import policies, trains
     from headgate.scheduling.haren.features import feature
     from headgate.sql import udf
+    from headgate.telemetry.openlineage import lineage
+    from headgate.telemetry.spans import traces
 
 __version__ = "0.3.0"
 """The one place that states the version; pyproject.toml reads it from here."""
@@ -80,6 +82,7 @@ __all__ = [
     "from_rate",
     "from_spark",
     "from_table",
+    "lineage",
     "policies",
     "pooled",
     "replay",
@@ -94,6 +97,7 @@ __all__ = [
     "to_parquet",
     "to_sql",
     "to_table",
+    "traces",
     "trains",
     "tumbling",
     "udf",
@@ -125,6 +129,7 @@ _PLACES = {
     "from_rate": "headgate.connectors.rate",
     "from_spark": "headgate.api.app",
     "from_table": "headgate.connectors.table",
+    "lineage": "headgate.telemetry.openlineage",
     "policies": "headgate.scheduling.policies",
     "pooled": "headgate.api.pyspark.pooling",
     "replay": "headgate.recording.replaying",
@@ -139,6 +144,7 @@ _PLACES = {
     "to_parquet": "headgate.connectors.parquet",
     "to_sql": "headgate.connectors.sql_sink",
     "to_table": "headgate.connectors.table_sink",
+    "traces": "headgate.telemetry.spans",
     "trains": "headgate.scheduling.trains",
     "tumbling": "headgate.graph.windows",
     "udf": "headgate.sql",

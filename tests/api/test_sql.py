@@ -83,6 +83,8 @@ SAME_IN_BOTH = [
     "SELECT id FROM sales s WHERE NOT EXISTS (SELECT 1 FROM clicks c WHERE c.user = s.price)",
     "SELECT id, user, CAST(sum(price) OVER (PARTITION BY user ORDER BY ts) AS BIGINT) AS total, "
     "row_number() OVER (PARTITION BY user ORDER BY ts) AS number FROM sales",
+    "SELECT id, lag(price) OVER (PARTITION BY user ORDER BY ts) AS before, "
+    "lag(id, 1, -1) OVER (ORDER BY ts) AS number FROM sales",
     "SELECT id, price FROM sales ORDER BY price DESC NULLS LAST, id LIMIT 7",
     "SELECT s.id, c.page, c.user AS other FROM sales s LEFT JOIN clicks c ON s.id = c.user AND s.price > length(c.page)",  # noqa: E501
     "SELECT id FROM sales s WHERE EXISTS (SELECT 1 FROM clicks c WHERE c.user = s.user AND c.page > 'p2' AND s.id < length(c.page) * 9)",  # noqa: E501
@@ -220,6 +222,22 @@ def test_views_are_tables_and_lateness_waits_for_rows_that_come_late() -> None:
     assert counts == [[1, 1, 1], [2, 1, 1]]
 
 
+def test_a_struct_and_a_window_give_their_fields_for_a_star() -> None:
+    inner = "(SELECT id, named_struct('a', 1, 'b', named_struct('c', 'x')) AS j FROM sales) t"
+    windows = "(SELECT window, count(*) AS n FROM sales GROUP BY window(ts, '1 day')) w"
+    plain, inside, less, bounds = asked(
+        f"SELECT id, j.* FROM {inner} WHERE j.a = 1",
+        f"SELECT t.j.b.* FROM {inner}",
+        f"SELECT t.j.* EXCEPT (b) FROM {inner}",
+        f"SELECT window.*, n FROM {windows}",
+    )
+    assert plain == [{"id": row["id"], "a": 1, "b": {"c": "x"}} for row in SALES]
+    assert inside == [{"c": "x"}] * len(SALES)
+    assert less == [{"a": 1}] * len(SALES)
+    assert [list(row) for row in bounds] == [["start", "end", "n"]] * len(bounds)
+    assert sum(row["n"] for row in bounds) == len(SALES)
+
+
 def test_fifty_selects_over_one_filtered_stream_filter_once() -> None:
     app = application()
     for number in range(50):
@@ -295,7 +313,10 @@ MISTAKES = [
         "SELECT sum(price) OVER (ORDER BY ts ROWS BETWEEN 5 PRECEDING AND CURRENT ROW) FROM sales",
         "aggregate a sliding window: GROUP BY key, window(ts, '10 minutes', '1 minute')",
     ),
-    ("SELECT lag(price) OVER (ORDER BY ts) FROM sales", "with OVER there are ROW_NUMBER() and aggregates"),
+    (
+        "SELECT lead(price) OVER (ORDER BY ts) FROM sales",
+        "with OVER there are ROW_NUMBER(), LAG(x) and aggregates",
+    ),
     (
         "SELECT id, row_number() OVER (PARTITION BY user ORDER BY price) AS r FROM sales",
         "a bound of it is known, as in WHERE r <= 10 around it",
@@ -317,7 +338,7 @@ MISTAKES = [
     ),
     ("SELECT id FROM sales INTERSECT SELECT user FROM clicks", "INTERSECT of two streams is not supported"),
     ("SELECT id, user AS id FROM sales", "'id' comes out twice"),
-    ("SELECT t.* FROM sales s", "there is no table 't' here, but s"),
+    ("SELECT t.* FROM sales s", "there is no table or struct 't' here, but tables s"),
     ("SELECT explode(price) FROM sales", "not a list or a map"),
     ("SELECT id FROM sales QUALIFY id > 1", "QUALIFY is not Spark's"),
     ("SELECT id FROM sales SORT BY id", "SORT BY has no meaning for a stream"),

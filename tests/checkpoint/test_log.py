@@ -249,20 +249,6 @@ def test_two_logs_cannot_both_append(tmp_path: Path) -> None:
         other.append(start())
 
 
-def test_a_log_that_another_has_overtaken_and_compacted_cannot_append(tmp_path: Path) -> None:
-    """The names of its next records are free again, and still not its own."""
-    stale, other = (Log(Folder(str(tmp_path))) for _ in range(2))
-    stale.append(start())
-    position, _, _ = other.recover(NODES, "logged")
-    for _ in range(3):
-        other.append(start())
-    other.compact(position, start(), "logged")
-    with pytest.raises(RunError, match="another run has written record 1"):
-        stale.append(start())
-    other.append(start())
-    assert Log(Folder(str(tmp_path))).recover(NODES, "logged")[2] is not None
-
-
 # --- exclusive creation -----------------------------------------------------------------------------------
 
 
@@ -304,6 +290,10 @@ print(*[number for number in range(300) if storage.create(f"log/{number}", sys.a
         assert all((tmp_path / "log" / str(number)).read_text() == who for number in numbers)
 
 
-def test_a_store_without_exclusive_creation_is_refused() -> None:
-    with pytest.raises(PipelineError, match="cannot reach"):
-        hg.Spark(checkpoint="s3://bucket/checkpoint")
+def test_a_store_that_cannot_be_reached_is_refused() -> None:
+    with pytest.raises(
+        PipelineError, match=r"\(hdfs:\) that Headgate cannot reach. It can be in s3://, s3a://"
+    ):
+        hg.Spark(checkpoint="hdfs://host/checkpoint")
+    with pytest.raises(PipelineError, match="must name a place in a bucket, as text"):
+        hg.Spark(checkpoint=Path("s3://bucket/checkpoint"))

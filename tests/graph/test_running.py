@@ -24,7 +24,7 @@ from window_streams import (
 )
 
 from depth import examples
-from headgate.errors import BadRow, PipelineError, UnknownColumn, UnsupportedFunction
+from headgate.errors import BadRow, ExpressionError, PipelineError, UnknownColumn, UnsupportedFunction
 from headgate.graph.operator import Kind
 from headgate.graph.operators.running import Running
 from headgate.graph.packet import Order, Packet
@@ -49,10 +49,13 @@ AGGREGATES = [
     "max(s) AS last_word",
     "count(DISTINCT s) AS words",
     "count(DISTINCT f) AS numbers",
+    "lag(s) AS before",
+    "lag(x, 1, 7) AS before_or_7",
 ]
 FOLD = together(
     "rows", "count:x", "sum:x", "positive:x", "avg:x", "min:x", "max:f", "min:f", "stddev:x", "first:s",
     "last:s", "first_known:x", "last_known:s", "min:s", "max:s", "distinct:s", "distinct:f",
+    "before:s", "before_or_7:x",
 )  # fmt: skip
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 
@@ -190,6 +193,10 @@ def test_mistakes_are_named() -> None:
         Running(SCHEMA, ["k"], ["sum(x) AS x"])
     with pytest.raises(PipelineError, match="needs on="):
         Running(SCHEMA, ["k"], ["sum(x) AS t"], expire="1 hour")
+    with pytest.raises(ExpressionError, match="gives the row before, so its second operand must be 1"):
+        Running(SCHEMA, ["k"], ["lag(x, 2) AS before"])
+    with pytest.raises(UnsupportedFunction, match="takes no FILTER"):
+        Running(SCHEMA, ["k"], ["lag(x) FILTER (WHERE x > 0) AS before"])
     for text in ["collect_list(x) AS l", "approx_percentile(x, 0.5) AS p"]:
         with pytest.raises(UnsupportedFunction, match="use it in a window"):
             Running(SCHEMA, ["k"], [text])

@@ -211,6 +211,8 @@ def aggregate(text: str) -> Fold:
         "last": lambda rows: rows[-1][column],
         "first_known": lambda rows: (values(rows) or [None])[0],
         "last_known": lambda rows: (values(rows) or [None])[-1],
+        "before": lambda rows: rows[-2][column] if len(rows) > 1 else None,
+        "before_or_7": lambda rows: rows[-2][column] if len(rows) > 1 else 7,
         "list": values,
         "median": lambda rows: (
             sorted(values(rows))[math.ceil(0.5 * len(values(rows))) - 1] if values(rows) else None

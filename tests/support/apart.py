@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from servers import LOCAL
+from waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ class Apart:
         self._pool = pool
 
     def __call__(self, fn: Callable[..., T], *given: Any, **options: Any) -> T:
-        return self.start(fn, *given, **options).result(timeout=200)
+        return self.start(fn, *given, **options).result(timeout=PATIENCE)
 
     def start(self, fn: Callable[..., T], *given: Any, **options: Any) -> Future[T]:
         return self._pool.submit(fn, *given, **options)

@@ -91,19 +91,35 @@ class Browser:
             time.sleep(0.05)
         return found
 
+    def enter_frame(self, address: str) -> None:
+        """From now on, speak to a frame of another site; wait until it has come."""
+        end = time.monotonic() + SOON
+        while True:
+            targets = self._call("Target.getTargets")["targetInfos"]
+            found = [one["targetId"] for one in targets if one["type"] == "iframe" and one["url"] == address]
+            if found:
+                break
+            assert time.monotonic() < end, f"there is no frame with {address}; its errors: {self.errors}"
+            time.sleep(0.05)
+        self._session = self._call("Target.attachToTarget", targetId=found[0], flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def enter(self, selector: str, value: str) -> None:
-        """Give a field a value as a person does: with its events."""
-        self.run(
-            f"(() => {{ const field = document.querySelector({json.dumps(selector)}); field.value = "
-            f"{json.dumps(value)}; for (const kind of ['input', 'change']) "
-            "field.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+        """Give a field a value as a person does: with its events, as soon as it is there."""
+        self.wait(
+            f"(() => {{ const field = document.querySelector({json.dumps(selector)}); if (!field) return; "
+            f"field.value = {json.dumps(value)}; for (const kind of ['input', 'change']) "
+            "field.dispatchEvent(new Event(kind, {bubbles: true})); return true; })()"
         )
 
     def click(self, selector: str) -> None:
-        self.run(f"document.querySelector({json.dumps(selector)}).click()")
+        """As soon as it is there: the page makes rows anew when the network has changed."""
+        found = f"const found = document.querySelector({json.dumps(selector)})"
+        self.wait(f"(() => {{ {found}; found?.click(); return Boolean(found); }})()")
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import headgate as hg
 from headgate.checkpoint.local_folder import Folder
-from headgate.checkpoint.storage import Parts
+from headgate.checkpoint.storage import Parts, Storage
 
 ORDERS = pa.schema([("user", pa.int64()), ("amount", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,13 +59,18 @@ class Crash(BaseException):
 
 
 @contextmanager
-def crashing(count: int, *, after: bool = False, kind: str = "log") -> Iterator[None]:
-    """The ``count``-th file of a kind that a run creates kills it, before the file is there or just after."""
-    create: Callable[..., bool] = Folder.create
+def crashing(
+    count: int, *, after: bool = False, kind: str = "log", storage: type[Storage] = Folder
+) -> Iterator[None]:
+    """The ``count``-th file of a kind that a run creates kills it, before the file is there or just after.
+
+    The record with which it takes the checkpoint does not count.
+    """
+    create: Callable[..., bool] = storage.create
     left = [count]
 
-    def create_or_crash(self: Folder, name: str, data: bytes) -> bool:
-        if not name.startswith(f"{kind}/"):
+    def create_or_crash(self: Storage, name: str, data: bytes) -> bool:
+        if not name.startswith(f"{kind}/") or b'"kind":"owner"' in data:
             return create(self, name, data)
         left[0] -= 1
         if left[0] < 0 or (left[0] == 0 and not after):
@@ -75,7 +80,7 @@ def crashing(count: int, *, after: bool = False, kind: str = "log") -> Iterator[
             raise Crash
         return found
 
-    with mock.patch.object(Folder, "create", create_or_crash):
+    with mock.patch.object(storage, "create", create_or_crash):
         yield
 
 

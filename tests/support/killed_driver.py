@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate as hg
-from headgate.checkpoint import log, storage
+from headgate.checkpoint import log
+from headgate.checkpoint.local_folder import Folder
 from headgate.connectors import folder as folders
 from headgate.engines.spark import engine, jobs, planner
 from headgate.scheduling.interface import Call, Plan
@@ -135,9 +136,9 @@ class Killer:
             kinds = {"log": "record", "snapshots": "snapshot"}
             return lambda _, name, data: f"{when} {kinds.get(name.partition('/')[0], 'other')}"
 
-        self.wrap(storage.Storage, "create", created("before"), created("after"))
-        self.wrap(storage.Storage, "remove", None, lambda *_: "file removed")
-        self.wrap(storage.Storage, "replace", None, lambda *_: "order written")
+        self.wrap(Folder, "create", created("before"), created("after"))
+        self.wrap(Folder, "remove", None, lambda *_: "file removed")
+        self.wrap(Folder, "replace", None, lambda *_: "order written")
         self.wrap(jobs.Jobs, "run", None, lambda *_: "tasks answered")
         self.wrap(folders, "give_name", None, lambda *_: "between names")
         self.wrap(folders, "publish", None, lambda files: "after publish" if files else "nothing published")

@@ -27,7 +27,7 @@ from headgate.engines.spark.class_archive import java_options
 
 __all__ = ["HOST", "LOCAL", "Broker", "Cluster", "ConnectServer", "Postgres", "drive"]
 
-DRIVE_SECONDS = 240
+DRIVE_SECONDS = 500
 
 
 class Broker(demo.Broker):

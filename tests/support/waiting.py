@@ -11,9 +11,9 @@ from headgate.connectors.rate import RateSource
 from headgate.connectors.source import Chunk, Reader, Wait
 
 T = TypeVar("T")
-PATIENCE = 240.0
+PATIENCE = 500.0
 """Seconds after which a run that should have ended counts as hanging."""
-SOON = 120.0
+SOON = 240.0
 """Seconds after which something inside a run counts as never happening: the run can still say so."""
 
 

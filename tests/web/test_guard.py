@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import pytest
 import headgate as hg
 from headgate.api.running import Running
 from headgate.errors import PipelineError
+from headgate.web import connections
 from headgate.web.guard import LONGEST_BODY, Guard
 from headgate.web.metrics import _KNOWN
 from headgate.web.server import Page
-from waiting import eventually
+from waiting import SOON, eventually
 
 pytestmark = pytest.mark.usefixtures("sockets")
 
@@ -102,7 +105,31 @@ def test_other_sites_and_large_requests_are_refused(site: Site) -> None:
     assert site.ask("POST", "/api/command", command, **good | {"Content-Type": "text/plain"})[0] == 415
     assert site.ask("POST", "/api/command", b"x" * (LONGEST_BODY + 1), **good)[0] == 413
     assert site.ask("POST", "/api/command", b"[1]", **good)[0] == 400
+    # A body in chunks is refused, also if it claims a length: it could be of any size.
+    lies = good | {"Transfer-Encoding": "chunked", "Content-Length": "5"}
+    assert site.ask("POST", "/api/command", b"5\r\nhello\r\n0\r\n\r\n", **lies)[0] == 413
     assert site.ask("POST", "/api/command", command, **good, Origin=f"http://{own}")[0] == 200
+
+
+def test_silent_and_too_many_connections_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", site.page.port), timeout=SOON)
+
+    monkeypatch.setattr(connections, "SILENT", 0.01)
+    with connect() as silent:
+        silent.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: and no more")
+        with suppress(ConnectionError):
+            assert silent.recv(1) == b""
+    # One that asks in time stays, also while its answer takes longer.
+    monkeypatch.setattr(connections, "SILENT", 60.0)
+    with connect() as stream:
+        stream.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert stream.recv(12) == b"HTTP/1.1 200"
+        monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+        with connect() as another, suppress(ConnectionError):
+            assert another.recv(1) == b""
+    monkeypatch.undo()
+    eventually(lambda: site.ask("GET", "/healthz")[0])
 
 
 def test_away_from_loopback_everything_but_health_needs_the_token(monkeypatch: pytest.MonkeyPatch) -> None:

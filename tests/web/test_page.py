@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +158,44 @@ def test_a_thousand_boxes_are_drawn(wide: tuple[Running, Page]) -> None:
         places = json.loads(page.run(f"JSON.stringify({names})"))
         own = f"127.0.0.1:{served.port}"
         assert {place.split("/")[2] for place in places} == {own}  # nothing from outside
+
+
+def test_a_notebook_has_the_page_in_a_frame_to_be_looked_at(
+    shop: tuple[Running, Page], tmp_path: Path
+) -> None:
+    """An exported notebook, served from another origin of this machine, as notebooks are."""
+    running, served = shop
+    html = running._repr_html_()
+    assert served.token not in html  # a notebook is saved, and sent to others
+    assert "<table>" in html
+    head = "<!doctype html><title>notebook</title><link rel=icon href='data:,'>"
+    (tmp_path / "notebook.html").write_text(head + html, encoding="utf-8")
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, Browser() as page:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            page.open(f"http://localhost:{server.server_address[1]}/notebook.html")
+            page.wait("document.querySelectorAll('td').length > 3 && !!document.querySelector('iframe')")
+            assert served.widget is not None
+            page.enter_frame(served.widget)
+            page.wait(f"{SEEN} === 3")
+            # What changes the run is not there: the site around the frame could place clicks.
+            assert page.run("document.querySelector('#policy').offsetParent") is None
+            assert page.run("document.querySelector('#add-form').offsetParent") is None
+            assert page.errors == []
+        finally:
+            server.shutdown()
+
+
+def test_other_sites_cannot_frame_the_page(shop: tuple[Running, Page]) -> None:
+    served = shop[1]
+    for path, allowed in (("/", False), ("/widget", True)):
+        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}{path}") as answer:
+            policy = answer.headers["Content-Security-Policy"].partition("frame-ancestors ")[2]
+        assert ("http://localhost:*" in policy.split()) is allowed
+        assert "*" not in policy.split()
+    # What the frame shows comes from the page itself: nobody else may fetch it.
+    asked = urllib.request.Request(f"http://127.0.0.1:{served.port}/api/network")
+    asked.add_header("Sec-Fetch-Site", "cross-site")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(asked)

@@ -19,7 +19,7 @@ from headgate.api.sql.session import Session
 from headgate.api.streams import Stream
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source as Origin
-from headgate.control.line import Line
+from headgate.control.line import Line, Recording
 from headgate.control.watching import Event, Hook
 from headgate.engines.base import Engine, Progress, Until
 from headgate.engines.simulated import Simulated
@@ -162,6 +162,7 @@ class App:
         page: bool | int | str = False,
         record: str | Path | None = None,
         admit: str = "all",
+        telemetry: Sequence[Recording] = (),
     ) -> Report:
         """Run the application and report what happened.
 
@@ -173,10 +174,10 @@ class App:
         ``report.problems``.  ``page``: True, a port, or "host:port" serves a page on which the run can be
         seen and changed; its address is printed.  ``record``: a file for what ``hg.replay`` and ``hg.advise``
         need: arrivals and costs, no data.  ``admit="goals"``: a query that joins while it runs is refused if
-        that would break a goal.
+        that would break a goal.  ``telemetry``: who else hears of the run, ``[hg.traces(), hg.lineage(…)]``.
         """
         line = self._line(changes, admit)
-        return self._run(line, engine, policy, workers, until, progress, seed, page, record)
+        return self._run(line, engine, policy, workers, until, progress, seed, page, record, telemetry)
 
     def start(
         self,
@@ -191,6 +192,7 @@ class App:
         page: bool | int | str = False,
         record: str | Path | None = None,
         admit: str = "all",
+        telemetry: Sequence[Recording] = (),
     ) -> Running:
         """Run the application meanwhile, and change it while it runs.
 
@@ -200,7 +202,7 @@ class App:
         return Running(
             self._pipeline.outputs_named,
             line,
-            lambda: self._run(line, engine, policy, workers, until, progress, seed, page, record),
+            lambda: self._run(line, engine, policy, workers, until, progress, seed, page, record, telemetry),
         )
 
     def _line(self, changes: Sequence[Change], admit: str) -> Line:
@@ -225,6 +227,7 @@ class App:
         seed: int,
         page: bool | int | str,
         record: str | Path | None,
+        telemetry: Sequence[Recording],
     ) -> Report:
         later = {name for change in line.planned for name in change.add}
         waits = until is None or line.requests  # it may be there for requests
@@ -236,13 +239,13 @@ class App:
             check_workers(workers)
         line.watch.listen(self._hooks, self._missed_for)
         report, chosen = None, _engine(engine)
-        recorder: Recorder | None = None
+        looking = [*telemetry]
         try:
             network = self._pipeline.network(later)
             decides = policies.chosen(policy, network.goals)
             if record is not None:
-                recorder = _recorder(record, chosen, policy or decides.name, seed, until)
-                line.onlookers.append(recorder)
+                looking.append(_recorder(record, chosen, policy or decides.name, seed, until))
+            line.onlookers += looking
             with _page(page, line, chosen):
                 report = chosen.run(
                     network,
@@ -255,8 +258,8 @@ class App:
                 )
         finally:
             line.watch.stop(report)
-            if recorder is not None:
-                recorder.end(report)
+            for onlooker in looking:
+                onlooker.end(report)
         queries = [
             q for q in report.queries.values() if self._pipeline.dead_letter is None or q.name != DEAD_LETTER
         ]

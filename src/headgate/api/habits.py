@@ -27,6 +27,7 @@ STREAM: Mapping[str, str] = {
     **dict.fromkeys(["orderBy", "sort"], _BEST),
     **dict.fromkeys(["unionAll", "unionByName"], ".union(other)"),
     "alias": '.rename(a="left_a"), since a join needs no aliases',
+    "join": '.key_by("id").join(other.key_by("id"), within="1 hour", on="ts"), or .lookup(table, on="id")',
     "crossJoin": '.lookup(table, on="id") with a table, or .key_by("id").join(other.key_by("id"), …)',
     **dict.fromkeys(["fillna", "na"], '.with_columns("coalesce(price, 0) AS price")'),
     "dropna": '.filter("price IS NOT NULL")',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from html import escape
 
 from headgate.control.line import Line, RunOver
 from headgate.errors import PipelineError, RunError
@@ -16,6 +17,12 @@ from headgate.runtime.change import Change, HasNetwork
 from headgate.runtime.report import QueryReport, Report
 from headgate.scheduling.interface import Policy
 from headgate.scheduling.trains import Train
+
+FRAME = (
+    '<iframe src="{address}" title="The page of the run" loading="lazy" style="width:100%;height:38em;'
+    'border:1px solid #8884;border-radius:6px"></iframe>'
+)
+"""The page in a notebook."""
 
 
 class Answer:
@@ -94,14 +101,24 @@ class Running:
         return self._shown(repr)
 
     def _repr_html_(self) -> str:
-        """The same for a notebook; evaluate it again for what has happened since."""
-        return self._shown(Report._repr_html_)
+        """The same for a notebook; evaluate it again for what has happened since.
+
+        With a page on this machine, the page follows in a frame, to be looked at.  A notebook that is read
+        later or elsewhere keeps the table.
+        """
+        table, widget = self._shown(Report._repr_html_), self._line.widget
+        return table if widget is None or self.over else table + FRAME.format(address=escape(widget))
 
     def _shown(self, form: Callable[[Report], str]) -> str:
         try:
             return form(self.report()).replace("Report(", "Ended(" if self.over else "Running(", 1)
         except Exception as error:  # a run that failed has no report, and one that begins has none yet
             return f"Failed({error})" if self.over else "Running(it begins)"
+
+    @property
+    def page(self) -> str | None:
+        """The address of its page with the token for changes; None if it has none, or has ended."""
+        return self._line.page
 
     @property
     def over(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
@@ -361,6 +362,10 @@ class Stream:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_columns(self.schema)})"
 
+    def _repr_html_(self) -> str:
+        """Its columns as a table, for a notebook."""
+        return _table(self, self.schema)
+
 
 class KeyedStream:
     """A stream whose rows belong to keys; what follows has a state per key."""
@@ -490,6 +495,10 @@ class KeyedStream:
     def __repr__(self) -> str:
         return f"KeyedStream(by {', '.join(self._keys)}: {_columns(self.schema)})"
 
+    def _repr_html_(self) -> str:
+        """Its columns as a table, for a notebook."""
+        return _table(self, self.schema, f" by {', '.join(self._keys)}")
+
 
 class WindowedStream:
     """Windows of a stream, to be aggregated."""
@@ -534,6 +543,12 @@ class WindowedStream:
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def _table(stream: object, schema: pa.Schema, of: str = "") -> str:
+    rows = "".join(f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td></tr>" for f in schema)
+    head = f"<caption>{type(stream).__name__}{escape(of)}</caption><tr><th>column</th><th>type</th></tr>"
+    return f"<table>{head}{rows}</table>"
 
 
 def _names(thing: object) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,12 @@ import pyarrow as pa
 
 from headgate.checkpoint import private
 from headgate.checkpoint.disk import make_folder, sync_folder
-from headgate.checkpoint.storage import FOLDERS, Parts, Storage
+from headgate.checkpoint.storage import FOLDERS, Hold, Parts, Storage
+from headgate.errors import RunError
 
 _TASKS_WRITE = ("states", "queues")
 """Made before tasks write there: if two tasks made a folder, only one of them would sync its name."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
 class Folder(Storage):
@@ -74,6 +79,40 @@ class Folder(Storage):
         if self.durable:
             sync_folder(path.parent)
         return True
+
+    def hold(self, name: str, data: bytes) -> Hold | None:
+        """Locked before it has its name: nobody finds it free.  The kernel ends the lock with the process."""
+        path = Path(self.path(name))
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        self._write(temporary, [data])
+        file = open(temporary, "rb")  # noqa: SIM115, open as long as it is held
+        try:
+            locked = _locked(file, fcntl.LOCK_EX)
+            os.link(temporary, path)
+        except FileExistsError:
+            file.close()
+            return None
+        finally:
+            temporary.unlink()
+        if self.durable:
+            sync_folder(path.parent)
+        return Hold(file if locked else None)
+
+    def held(self, name: str) -> bool | None:
+        try:
+            with open(self.path(name), "rb") as file:
+                free = _locked(file, fcntl.LOCK_SH)  # shared: two that ask do not see each other
+        except FileNotFoundError:
+            return False
+        return None if free is None else not free
+
+    def lock(self, name: str) -> Hold | None:
+        file = open(self.path(name), "ab", opener=private.opener)  # noqa: SIM115, open as long as it is held
+        locked = _locked(file, fcntl.LOCK_EX)
+        if locked is False:
+            file.close()
+            return None
+        return Hold(file if locked else None)
 
     def write(self, name: str, parts: Parts) -> None:
         path = Path(self.path(name))
@@ -134,5 +173,22 @@ class Folder(Storage):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path(name))
 
+    def discard(self, names: Iterable[str]) -> None:
+        for name in names:  # one by one: a process may die between any two
+            self.remove(name)
+
     def remove_all(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _locked(file: Any, how: int) -> bool | None:
+    """Lock a file; false if another process has locked it, None if there are no locks here."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise RunError(f"checkpoint: '{file.name}' cannot be locked: {error}.") from error
+    return True

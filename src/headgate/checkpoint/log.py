@@ -1,14 +1,21 @@
 """The commit log: numbered records, each created exclusively; what no record names does not exist.
 
-Records: ``start`` (a run begins; what its pipeline is), ``intent`` (a step's ranges, before results become
-visible outside), ``step`` (a step is done: cursors, state, queues, files to publish), ``change`` (a query was
-stopped or restarted).  Every so many records the position is written as a whole and older records go.
+Records: ``owner`` (a run takes the checkpoint), ``start`` (what its pipeline is), ``intent`` (a step's
+ranges, before results become visible outside), ``step`` (a step is done: cursors, state, queues, files to
+publish), ``change`` (a query was stopped or restarted).  Every so many records the position is written as a
+whole and older records go.
+
+One owner at a time: a new one creates an ``owner`` record where the log ends, and only then reads it.  That
+is the very name under which the owner before it would commit next, so whatever that one still tries, however
+long it slept, fails there.  Therefore the record of an owner that took over from one which may still be alive
+outlives all compaction.
 
 A record is a line of JSON and a line with its checksum.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import zlib
@@ -16,6 +23,7 @@ from typing import Any
 
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.offsets import Extent
+from headgate.checkpoint.owner import Claim
 from headgate.checkpoint.position import Data, Position
 from headgate.checkpoint.storage import Storage
 from headgate.errors import RunError
@@ -39,7 +47,37 @@ class Log:
         """Steps that were announced and not committed."""
         self.unpublished: dict[int, list[list[str]]] = {}
         """Files of committed steps that may still have their hidden names, by record."""
+        self._taken: list[int] = []
+        """Records with which an owner took over from one that may still be alive."""
         self._since_snapshot = 0
+
+    def take(self, claim: Claim) -> None:
+        """Let nothing be committed any more by the owner before."""
+        owner = claim.owner
+        record = {"kind": "owner", "fence": owner.number, "disputed": claim.disputed}
+        record |= {key: getattr(owner, key) for key in ("app", "host", "pid", "since")}
+        while True:
+            end = max([-1, *(n for folder in (_LOG, _SNAPSHOTS) for n, _ in self._numbered(folder))]) + 1
+            if not self._create(f"{_LOG}/{end:012d}.json", record):
+                self._check_own(end)
+                continue  # the owner before has committed once more
+            if all(number < end for number, _ in self._numbered(_SNAPSHOTS)):
+                return
+            self.storage.remove(f"{_LOG}/{end:012d}.json")  # it has even compacted meanwhile
+
+    def _check_own(self, number: int) -> None:
+        """An error that names the run which has taken the checkpoint over, if that is what a record says."""
+        with contextlib.suppress(FileNotFoundError):
+            record = self._read(_LOG, f"{number:012d}.json")
+            if record.get("fence", 0) <= self.storage.fence:
+                return
+            raise RunError(
+                f"checkpoint '{self.storage}': application '{record.get('app', '?')}', process "
+                f"{record.get('pid', '?')} of host {record.get('host', '?')}, has taken it over since "
+                f"{record.get('since', '?')} (owner {record['fence']}; this run was owner "
+                f"{self.storage.fence}). This run stops; what it committed is kept, and the other goes on "
+                "from there."
+            )
 
     def recover(self, nodes: Nodes, app: str) -> tuple[Position, list[Data], Data | None]:
         """The position that the log tells, steps that were announced and not committed, the last start."""
@@ -61,7 +99,7 @@ class Log:
         position = Position(nodes)
         start: Data | None = None
         self.next = self._since_snapshot = 0
-        self.intents, self.unpublished = {}, {}
+        self.intents, self.unpublished, self._taken = {}, {}, []
         if snapshots:
             data = self._read(_SNAPSHOTS, snapshots[-1])
             self._check_app(data, app)
@@ -69,12 +107,13 @@ class Log:
             position.load(data["position"])
             self.intents = {intent["step"]: intent for intent in data["intents"]}
             self.unpublished = {int(number): files for number, files in data["unpublished"].items()}
-        for number, name in self._numbered(_LOG):
-            if number < self.next:
-                continue
+            self._taken = data.get("taken", [])
+        after = [(number, name) for number, name in self._numbered(_LOG) if number >= self.next]
+        contents = self.storage.read_all([f"{_LOG}/{name}" for _, name in after])
+        for (number, name), content in zip(after, contents, strict=True):
             if number != self.next:
                 raise _Gap(self.next)
-            record = self._read(_LOG, name)
+            record = self._decoded(_LOG, name, content)
             if record["kind"] == "start":
                 self._check_app(record, app)
                 start = record
@@ -99,6 +138,8 @@ class Log:
         """What is announced, and what is still to be published, after a record."""
         if record["kind"] == "intent":
             self.intents[record["step"]] = record
+        elif record["kind"] == "owner" and record["disputed"]:
+            self._taken.append(number)
         elif record["kind"] == "step":
             self._fulfil(record)
         published = record.get("published", 0)
@@ -126,8 +167,11 @@ class Log:
             )
 
     def _read(self, folder: str, name: str) -> Any:
+        return self._decoded(folder, name, self.storage.read(f"{folder}/{name}"))
+
+    def _decoded(self, folder: str, name: str, content: bytes) -> Any:
         try:
-            return decode(self.storage.read(f"{folder}/{name}"))
+            return decode(content)
         except ValueError as error:
             raise RunError(
                 f"checkpoint '{self.storage.root}': {folder}/{name} is damaged ({error}); restore the "
@@ -138,17 +182,9 @@ class Log:
         """Make a record durable, if anything of this run is; the lock is the caller's."""
         number = self.next
         record["published"] = min(self.unpublished, default=number)
-        name = f"{_LOG}/{number:012d}.json"
-        created = not self.storage.durable or self._create(name, record)
-        if (
-            self.storage.durable
-            and created
-            and any(other >= number for other, _ in self._numbered(_SNAPSHOTS))
-        ):
-            # Another run has come further and compacted: the name was free again, but no longer ours.
-            self.storage.remove(name)
-            created = False
-        if not created:
+        record["fence"] = self.storage.fence
+        if self.storage.durable and not self._create(f"{_LOG}/{number:012d}.json", record):
+            self._check_own(number)
             raise RunError(
                 f"checkpoint '{self.storage.root}': another run has written record {self.next} of its log; "
                 "is the same application running twice? This run stops, and nothing of it is lost."
@@ -187,14 +223,12 @@ class Log:
             "position": position.to_data(),
             "intents": list(self.intents.values()),
             "unpublished": self.unpublished,
+            "taken": self._taken,
         }
         self._create(f"{_SNAPSHOTS}/{last:012d}.json", data)
-        for number, name in self._numbered(_LOG):
-            if number <= last:
-                self.storage.remove(f"{_LOG}/{name}")
-        for number, name in self._numbered(_SNAPSHOTS):
-            if number < last:
-                self.storage.remove(f"{_SNAPSHOTS}/{name}")
+        old = [(_LOG, n, name) for n, name in self._numbered(_LOG) if n <= last and n not in self._taken]
+        old += [(_SNAPSHOTS, n, name) for n, name in self._numbered(_SNAPSHOTS) if n < last]
+        self.storage.discard(f"{folder}/{name}" for folder, _, name in old)
         self._since_snapshot = 0
 
 

@@ -11,18 +11,44 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.errors import RunError
 
-FOLDERS = ("log", "snapshots", "states", "queues", "staged", "spool", "pipelines", "slots", "history")
+FOLDERS = (
+    "owners",
+    "log",
+    "snapshots",
+    "states",
+    "queues",
+    "staged",
+    "spool",
+    "pipelines",
+    "slots",
+    "history",
+)
 """What a checkpoint consists of."""
 
 Parts = Iterable[Any]
 """The content of a file, as pieces that follow each other."""
+
+
+class Hold:
+    """A name that this process holds; ``locked``: others can see that it does, as long as it lives."""
+
+    def __init__(self, file: Any = None) -> None:
+        self._file = file
+
+    @property
+    def locked(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 class Storage(ABC):
@@ -35,6 +61,8 @@ class Storage(ABC):
 
     root: str
     durable: bool
+    fence = 0
+    """The number of the owner that this process writes for (``owner``); 0: it has none."""
 
     def prepare(self) -> None:
         """Make the place ready, and find out whether it keeps the promise."""
@@ -65,6 +93,18 @@ class Storage(ABC):
         ``data`` says who wrote it: no two writers create a name with the same bytes.
         """
 
+    def hold(self, name: str, data: bytes) -> Hold | None:
+        """Create a name and hold it; None if it exists already.  Without locks it is only created."""
+        return Hold() if self.create(name, data) else None
+
+    def held(self, name: str) -> bool | None:
+        """Whether a process that lives holds a name; None if that cannot be told here."""
+        return None
+
+    def lock(self, name: str) -> Hold | None:
+        """Hold a name that may be there; None if another process does.  Without locks it is not held."""
+        return Hold()
+
     @abstractmethod
     def write(self, name: str, parts: Parts) -> None:
         """Write a file whose name no other process uses."""
@@ -84,6 +124,10 @@ class Storage(ABC):
     @abstractmethod
     def read(self, name: str) -> bytes:
         """All of a file."""
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """All of several files."""
+        return [self.read(name) for name in names]
 
     @abstractmethod
     def read_part(self, name: str, offset: int, length: int) -> bytes:
@@ -122,6 +166,10 @@ class Storage(ABC):
     @abstractmethod
     def scratch(self) -> Storage:
         """A place of its own that executors reach as they reach this one, for what need not be kept."""
+
+    def bare(self) -> Storage:
+        """The same place without what proves who asks, for what is written down or sent to others."""
+        return self
 
     @abstractmethod
     def require_private(self, *names: str) -> None:

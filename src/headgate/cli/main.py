@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -50,6 +51,8 @@ from headgate.runtime.report import Report
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 from headgate.sql import described_functions
+from headgate.telemetry.openlineage import lineage as lineage_to
+from headgate.telemetry.spans import traces as traces_to
 
 cli = typer.Typer(
     name="headgate",
@@ -125,13 +128,22 @@ def _run(
     page: bool | str = False,
     record: Path | None = None,
     admit: str = "all",
+    telemetry: Sequence[Any] = (),
 ) -> Report:
     # Text stays text where that is enough: a recording can hold it.
     spelled = isinstance(named, str) and ".py:" in named
     policy = policies.spelled(str(named), _function) if spelled else named
     with _told_to_stop(), live_table(app.name) as progress:
         report = app.run(
-            engine, policy, workers, until, progress=progress, page=page, record=record, admit=admit
+            engine,
+            policy,
+            workers,
+            until,
+            progress=progress,
+            page=page,
+            record=record,
+            admit=admit,
+            telemetry=telemetry,
         )
     console.print(query_table(report, app.name))
     console.print(summary(report))
@@ -183,8 +195,15 @@ def run(
     workers: WorkerCount = None,
     until: UntilText = "drained",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Spark: a folder from which a later run goes on where this one stops.")
+        str | None,
+        typer.Option(
+            help="Spark: a folder, or s3://bucket/name, from which a later run goes on where this one stops."
+        ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Spark: take the checkpoint also from a run that is alive."),
+    ] = False,
     master: Annotated[
         str | None,
         typer.Option(help="Spark: local[*] if none is given, spark://host:port or sc://host:port."),
@@ -215,6 +234,12 @@ def run(
     admit: Annotated[
         str, typer.Option(help="'goals': refuse queries that join if that would break a goal; 'all'.")
     ] = "all",
+    lineage: Annotated[
+        str | None, typer.Option(help="Add OpenLineage events to this file, or send them to this URL.")
+    ] = None,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="OpenTelemetry spans, to where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+    ] = False,
 ) -> None:
     """Run an application.
 
@@ -229,11 +254,37 @@ def run(
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
-        "spark": {"checkpoint": checkpoint, "master": master},
+        "spark": {"checkpoint": checkpoint, "master": master, "take_over": take_over or None},
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)
-    _exit(_run(load_app(app), _engine(engine, options), policy, workers, _until(until), where, record, admit))
+    chosen, ends = _engine(engine, options), _until(until)
+    with _telemetry(lineage, traces) as telemetry:
+        report = _run(load_app(app), chosen, policy, workers, ends, where, record, admit, telemetry)
+    _exit(report)
+
+
+@contextmanager
+def _telemetry(to: str | None, traced: bool) -> Iterator[list[Any]]:
+    """Who else hears of the run; spans go to a collector as OpenTelemetry's own variables say."""
+    found: list[Any] = [] if to is None else [lineage_to(to)]
+    if not traced:
+        yield found
+        return
+    try:
+        exporters = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise PipelineError(
+            "--traces needs OpenTelemetry's exporter: pip install 'headgate[telemetry]'."
+        ) from None
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(exporters.OTLPSpanExporter()))
+    try:
+        yield [*found, traces_to(provider)]
+    finally:
+        provider.shutdown()
 
 
 def _page(page: bool, at: str | None) -> bool | str:

@@ -61,6 +61,13 @@ class Onlooker(Protocol):
         """This core, an engine's own, decides from now on; ``core.observers`` hear what it hears."""
 
 
+class Recording(Onlooker, Protocol):
+    """One that also sees the end, such as a recorder."""
+
+    def end(self, report: Report | None) -> None:
+        """The run is over; without a report it failed."""
+
+
 class Line:
     """The line to a run: changes that are planned, and requests from other threads while it goes on."""
 
@@ -75,6 +82,10 @@ class Line:
         """Gives the outputs of the queries in a file."""
         self.added = added
         """Gives the outputs of a query in SQL, and takes it back if it cannot join."""
+        self.page: str | None = None
+        """Where a browser finds the run's page while it is served."""
+        self.widget: str | None = None
+        """Where a notebook finds it."""
         self.planned = sorted(planned, key=lambda change: change.at)
         self._outputs = {output.name: output for output in outputs}
         """The queries that are planned to be added."""

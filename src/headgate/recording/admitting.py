@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headgate.control.capacity import workers_busy
 from headgate.control.line import Line
 from headgate.control.watching import MISSED, Watch
 from headgate.engines.simulated.engine import Simulated
@@ -234,17 +235,8 @@ def _goal(name: str, before: QueryReport | None, after: QueryReport) -> Goal:
 
 def _busy(network: Network, models: Mapping[Box, BoxModel], rates: Mapping[str, float]) -> list[float]:
     """By box, the workers that it keeps busy."""
-    flows: dict[Box, float] = {}
-    busy = []
-    for box in network.boxes:
-        coming = 0.0
-        for arrow in (arrow for port in box.ports for arrow in port):
-            node = arrow.node
-            coming += rates.get(node.name, 0.0) if isinstance(node, Source) else flows[node]
-        model = models.get(box)
-        flows[box] = coming * (1.0 if model is None else model.selectivity)
-        busy.append(0.0 if model is None else coming * model.each)
-    return busy
+    known = {box: (model.selectivity, model.each) for box, model in models.items()}
+    return workers_busy(network, rates, lambda box: known.get(box, (1.0, 0.0)))
 
 
 def _simulated(

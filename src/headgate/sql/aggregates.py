@@ -17,7 +17,7 @@ from headgate.sql.guard import guarded
 from headgate.sql.logic import conditional, conjunction, null_test
 from headgate.sql.node import Node, constant
 from headgate.sql.parse import parse
-from headgate.sql.registry import AGGREGATES, Call, build_call
+from headgate.sql.registry import AGGREGATES, RUNNING_ONLY, Call, build_call
 from headgate.sql.spelling import spell
 from headgate.sql.udfs import shipped
 
@@ -78,7 +78,7 @@ def compile_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     tree, alias = strip_alias(parse(text))
     name = alias or spell_call(tree)
     body, condition, ignore_nulls = _unwrapped(tree)
-    if not isinstance(body, exp.Anonymous) or body.name.lower() not in AGGREGATES:
+    if not isinstance(body, exp.Anonymous) or body.name.lower() not in AGGREGATES | RUNNING_ONLY:
         raise _not_an_aggregate(body, text)
     compiler = Compiler(text, schema)
     written = body.name.lower()
@@ -191,9 +191,14 @@ class _Builder:
         if self.function == "count" and len(self.operands) == 1 and isinstance(self.operands[0], exp.Star):
             return None, (), t.BIGINT
         paired = self.function in PAIRED or self.function.endswith("_by")
-        most = {"first": 2, "last": 2, "approx_percentile": 3, "percentile": 2, "string_agg": 2}.get(
-            self.function, 2 if paired else 1
-        )
+        most = {
+            "first": 2,
+            "last": 2,
+            "approx_percentile": 3,
+            "percentile": 2,
+            "string_agg": 2,
+            "lag": 3,
+        }.get(self.function, 2 if paired else 1)
         if paired and len(self.operands) != 2:
             raise ExpressionError(f"{self.function}() takes 2 operands in {self.text!r}.")
         if not 1 <= len(self.operands) <= most:
@@ -258,9 +263,25 @@ class _Builder:
                     )
                 ignore_nulls = bool(flag.as_py())
             return node, (ignore_nulls,), node.type
+        if self.function == "lag":
+            return self._lag(node, what)
         if self.function in ("collect_list", "collect_set"):
             return node, (), pa.list_(node.type)
         return self._percentile(node)
+
+    def _lag(self, node: Node, what: str) -> tuple[Node, tuple[Any, ...], pa.DataType]:
+        if len(self.operands) > 1 and self._number(self.operands[1]) != 1:
+            raise ExpressionError(
+                f"{what} gives the row before, so its second operand must be 1, in {self.text!r}. "
+                "For rows further back, take lag() of lag() in a query around this one."
+            )
+        default = None
+        if len(self.operands) > 2:
+            given = implicit(self.compiler.compile(self.operands[2]), node.type, what, self.text).constant
+            if given is None:
+                raise ExpressionError(f"The third operand of {what} must be a constant in {self.text!r}.")
+            default = given.as_py()
+        return node, (default,), node.type
 
     def _pair(self) -> Node:
         """Both operands as one struct, null where the row does not count."""

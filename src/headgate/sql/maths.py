@@ -114,7 +114,9 @@ def _try(name: str, operator: str) -> None:
         divisor = call.args[1].constant
         if left.constant is None and found.constant is not None and divisor is not None and divisor.is_valid:
             # Null for every row, but Spark does not know that beforehand: it evaluates what is next to it.
-            return replace(found, constant=None)
+            return replace(
+                found, constant=None, run=lambda batch: (pa.nulls(batch.num_rows, found.type), None)
+            )
         return found
 
     function(name, args=2)(build)

@@ -78,6 +78,8 @@ class Function:
 
 FUNCTIONS: dict[str, Function] = {}
 
+RUNNING_ONLY = frozenset(["lag"])
+"""What is called as aggregates are, but has a value for each row only."""
 AGGREGATES = frozenset(
     [
         "count",
@@ -156,7 +158,8 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("rank", "dense_rank", "row_number", "ntile"), "a rank needs an order; use top() of the stream"
     ),
-    **dict.fromkeys(("lag", "lead", "nth_value"), "it looks at other rows; use process() of the stream"),
+    "lag": "write lag(x) OVER (PARTITION BY key ORDER BY ts) in app.sql, or running('lag(x) AS before')",
+    **dict.fromkeys(("lead", "nth_value"), "it looks at other rows; lag(x) OVER (…) has those before"),
 }
 _MEANT = """
     aggregate: fold array_aggregate

@@ -9,8 +9,9 @@ import json
 import math
 from typing import Any
 
+from headgate.control.capacity import overloaded_by
 from headgate.control.lateness import goal
-from headgate.control.watching import Event, Sample, Watch, percentile
+from headgate.control.watching import WINDOW, Event, Sample, Watch, percentile
 from headgate.graph.network import Box, Network
 from headgate.scheduling import policies
 
@@ -64,8 +65,18 @@ def network_data(network: Network, version: int, engine: str) -> dict[str, Any]:
     }
 
 
-def sample_data(sample: Sample) -> dict[str, Any]:
-    """One sample."""
+def overload(watch: Watch) -> str:
+    """Whether what the tightest queries need is too much, over the last seconds."""
+    samples = list(watch.samples)
+    if len(samples) < 2:
+        return ""
+    now = samples[-1].seen
+    before = next((s.seen for s in samples if s.seen.now >= now.now - WINDOW), samples[0].seen)
+    return overloaded_by(before, now)
+
+
+def sample_data(sample: Sample, over: str = "") -> dict[str, Any]:
+    """One sample; ``over``: what is to be said of the capacity."""
     seen = sample.seen
     place = {box.name: number for number, box in enumerate(seen.network.boxes)}
     queries, texts = [], {}
@@ -108,7 +119,7 @@ def sample_data(sample: Sample) -> dict[str, Any]:
         "c": _calls(sample, place),
         "steps": seen.steps,
         "phases": {what: round(spent, 4) for what, spent in seen.step_seconds.items()},
-        "problems": seen.problems[-5:],
+        "problems": [*([over] if over else []), *seen.problems[-5:]],
     }
 
 

@@ -22,6 +22,18 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+FRAMED = {
+    **HEADERS,
+    "Content-Security-Policy": HEADERS["Content-Security-Policy"].replace(
+        "frame-ancestors 'none'",
+        "frame-ancestors 'self' http://localhost:* http://127.0.0.1:* https://localhost:* "
+        "https://127.0.0.1:* vscode-webview:",
+    ),
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
+"""Of the page as a widget: notebooks on this machine may frame it."""
+WIDGET = "/widget"
+"""Where it is: the page itself, which has no token there, so a frame around it cannot have it clicked."""
 LEAST_TOKEN = 16
 """The shortest token that a user may choose, in characters."""
 
@@ -51,7 +63,8 @@ class Guard:
         host = headers.get("host", "")
         if self._local and not is_loopback(_host(host)):
             return 403, "This page answers to its loopback address only."
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        framed = path == WIDGET and self._local and method == "GET"
+        if not framed and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return 403, "The request comes from another site."
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
@@ -61,7 +74,8 @@ class Guard:
             return 415, "Send JSON."
         if (changes or not self._local) and not public and not self.knows(headers):
             return 401, "This needs the token that was printed when the application started."
-        if changes and not _small(headers.get("content-length")):
+        # A body in chunks says nothing true of its length, whatever the other header claims.
+        if changes and ("transfer-encoding" in headers or not _small(headers.get("content-length"))):
             return 413, f"A request has at most {LONGEST_BODY:,} bytes, and says how many."
         return None
 

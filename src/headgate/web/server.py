@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -26,8 +26,9 @@ from starlette.staticfiles import StaticFiles
 from headgate.control.line import Line
 from headgate.control.watching import Sample
 from headgate.errors import HeadgateError, PipelineError
-from headgate.web.data import dumps, event_data, history, network_data, sample_data
-from headgate.web.guard import HEADERS, LEAST_TOKEN, LONGEST_BODY, Guard, is_loopback
+from headgate.web.connections import SILENT, Bounded
+from headgate.web.data import dumps, event_data, history, network_data, overload, sample_data
+from headgate.web.guard import FRAMED, HEADERS, LEAST_TOKEN, LONGEST_BODY, WIDGET, Guard, is_loopback
 from headgate.web.metrics import metrics, unready
 
 PORT = 8411
@@ -70,7 +71,13 @@ class Page:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         config = uvicorn.Config(
-            self._app(), log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=1
+            self._app(),
+            http=Bounded,
+            ws="none",
+            log_level="warning",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="headgate-page", daemon=True)
@@ -81,13 +88,20 @@ class Page:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/#token={self.token}"
 
+    @property
+    def widget(self) -> str | None:
+        """Where a notebook on this machine may frame it, to be looked at; None on other addresses."""
+        return f"{self.address.partition('/#')[0]}{WIDGET}" if is_loopback(self.host) else None
+
     def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait(10)
+        self._line.page, self._line.widget = self.address, self.widget
         self._line.watch.listeners.append(self._publish)
         return self
 
     def __exit__(self, *given: object) -> None:
+        self._line.page = self._line.widget = None
         with contextlib.suppress(ValueError):
             self._line.watch.listeners.remove(self._publish)
         if self._loop is not None:
@@ -115,6 +129,7 @@ class Page:
     def _app(self) -> Starlette:
         routes = [
             Route("/", self._index),
+            Route(WIDGET, self._index),
             Route("/api/network", self._network),
             Route("/api/stream", self._stream),
             Route("/api/command", self._command, methods=["POST"]),
@@ -129,7 +144,7 @@ class Page:
 
     async def _judge(self, request: Request, go_on: RequestResponseEndpoint) -> Response:
         path = request.url.path
-        public = path in ("/", "/healthz", "/readyz") or path.startswith("/static/")
+        public = path in ("/", WIDGET, "/healthz", "/readyz") or path.startswith("/static/")
         refusal = self._guard.refusal(request.method, path, request.headers, public=public)
         if refusal is not None:
             if refusal[0] == 401:
@@ -137,7 +152,7 @@ class Page:
             response: Response = JSONResponse({"error": refusal[1]}, refusal[0])
         else:
             response = await go_on(request)
-        response.headers.update(HEADERS)
+        response.headers.update(FRAMED if path == WIDGET and is_loopback(self.host) else HEADERS)
         return response
 
     # --- looking ------------------------------------------------------------------------------------
@@ -181,7 +196,8 @@ class Page:
         """On the watching thread; without a page that looks on, nothing is encoded."""
         if self._clients and self._loop is not None:
             events = [event_data(event) for event in self._line.watch.events if event.at >= sample.seen.now]
-            text = _event({"samples": [sample_data(sample)], "events": events})
+            data = sample_data(sample, overload(self._line.watch))
+            text = _event({"samples": [data], "events": events})
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._send, text)
 
@@ -211,7 +227,10 @@ class Page:
     # --- changing -----------------------------------------------------------------------------------
 
     async def _command(self, request: Request) -> Response:
-        body = await request.body()
+        try:
+            body = await asyncio.wait_for(request.body(), SILENT)
+        except (TimeoutError, ClientDisconnect):
+            return JSONResponse({"error": "The request did not come as a whole."}, 408)
         try:
             if len(body) > LONGEST_BODY:
                 raise ValueError

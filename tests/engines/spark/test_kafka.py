@@ -367,6 +367,7 @@ def test_results_go_to_a_topic_by_key(broker: Broker, driver: Apart, exactly_onc
         headers = dict(record.headers())
         assert headers["headgate-query"] == b"sums"
         assert int(headers["headgate-step"]) > 0
+    assert len({dict(record.headers())["headgate-checkpoint"] for record in records}) == 1
 
 
 def through_a_registry(servers: str, url: str) -> tuple[Rows, Rows, Report]:

@@ -362,13 +362,13 @@ def test_a_missing_record_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "changed", "empty"])
 def test_a_damaged_record_is_noticed(tmp_path: Path, how: str) -> None:
-    record = sorted(half_way(tmp_path).glob("*.json"))[2]
+    record = sorted(half_way(tmp_path).glob("*.json"))[3]
     data = record.read_bytes()
     record.unlink()
     record.write_bytes(
         {"cut": data[:-20], "changed": data.replace(b'"cursor":', b'"cursor":1'), "empty": b""}[how]
     )
-    refused(tmp_path, "log/000000000002.json is damaged")
+    refused(tmp_path, "log/000000000003.json is damaged")
 
 
 @pytest.mark.parametrize("how", ["cut", "missing"])
@@ -395,36 +395,35 @@ def test_state_that_is_not_there_any_more_is_noticed(tmp_path: Path, how: str) -
 
 
 @pytest.mark.filterwarnings("ignore:No commands to this run")
-def test_two_runs_at_once_do_not_damage_each_other(
-    tmp_path: Path, ends: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where locks do not reach (two machines): one goes on to the end; the other one stops and says why."""
-    monkeypatch.setattr(spark_engine, "claim", lambda place, app: None)
+def test_two_runs_at_once_do_not_damage_each_other(tmp_path: Path, ends: Any) -> None:
+    """The second takes the checkpoint over and goes on to the end; the first stops and says why."""
     write_orders(tmp_path / "orders", 4, 1500, seed=1)
     out = tmp_path / "out"
     queries = {"sums": "amount < 50"}
     begun = threading.Event()
     outcomes: list[BaseException | None] = []
 
-    def run(policy: Trains) -> None:
+    def run(policy: Trains, take_over: bool) -> None:
         def show(report: hg.Report) -> None:
             if read(out / "sums"):
                 begun.set()
 
         try:
-            simple(tmp_path, queries, stateful=True).run(spark(tmp_path), policy, progress=show)
+            engine = spark(tmp_path)
+            engine.take_over = take_over
+            simple(tmp_path, queries, stateful=True).run(engine, policy, progress=show)
             outcomes.append(None)
         except BaseException as error:
             outcomes.append(error)
 
-    thread = threading.Thread(target=run, args=(Trains(100, 1),), daemon=True)
+    thread = threading.Thread(target=run, args=(Trains(100, 1), False), daemon=True)
     thread.start()
     assert begun.wait(100)
-    ends(lambda: run(Trains(0, 2)))
+    ends(lambda: run(Trains(0, 2), True))
     thread.join(100)
     stopped = [error for error in outcomes if error is not None]
     assert [type(error) for error in stopped] == [RunError]
-    assert "is the same application running twice?" in str(stopped[0])
+    assert "has taken it over since" in str(stopped[0])
     assert len(outcomes) == 2
     expected = simple(tmp_path, queries, stateful=True)
     shutil.move(out, tmp_path / "found")

@@ -18,10 +18,10 @@ from headgate.control.socket import call
 from headgate.engines.spark import engine as spark_engine
 from headgate.errors import HeadgateError, RunError
 from killed_driver import QUICK
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = pa.schema([("x", pa.int64())])
-PATIENCE = 120.0
 
 
 class Killed(Exception):

@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from checkpoints import Crash, Rows, crashing, read, write_orders
-from headgate.checkpoint.opening import open_storage
+from headgate.checkpoint.local_folder import Folder
 from headgate.engines.spark import connector_sinks as staged
 from headgate.scheduling.interface import Call
 from killed_driver import QUICK, Trains
@@ -195,8 +195,7 @@ def test_records_of_kafka_name_their_checkpoint(tmp_path: Path) -> None:
     with pa.ipc.new_stream(str(file), batch.schema) as writer:
         writer.write_batch(batch)
     sink = hg.to_kafka("localhost:1", "topic", exactly_once=False)
-    storage = open_storage(tmp_path, durable=False)
-    records = staged._Records(storage, [(file.name, None)], sink, "alerts", 7, "abc")
+    records = staged._Records(Folder(str(tmp_path)), [(file.name, None)], sink, "alerts", 7, "abc")
     [made] = records(iter([batch]))
     headers = made.column("headers").to_pylist()
     wanted = {"headgate-query": b"alerts", "headgate-step": b"7", "headgate-checkpoint": b"abc"}

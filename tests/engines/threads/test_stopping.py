@@ -30,10 +30,9 @@ from headgate.connectors.source import Chunk, Reader, Source, Wait
 from headgate.engines import worker_pool
 from headgate.engines.clock import WallClock
 from headgate.errors import RunError
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("sockets")]
-PATIENCE = 120
+pytestmark = pytest.mark.usefixtures("sockets")
 GRACE = 3
 SUPPORT = os.path.dirname(os.path.abspath(grace.__file__))
 Rows = list[dict[str, Any]]

@@ -33,7 +33,7 @@ from headgate.scheduling.events import Event, Idle
 from headgate.scheduling.interface import Call, Decision, Plan, Reschedule, Run, Wake
 from headgate.scheduling.pull import Pull
 from headgate.scheduling.trains import WHOLE_QUEUE, Count
-from waiting import SOON, eventually
+from waiting import PATIENCE, SOON, eventually
 
 NUMBERS = pa.schema([("a", pa.int64())])
 Ends = Callable[[Callable[[], hg.Report]], hg.Report]
@@ -433,7 +433,7 @@ def interrupted(command: list[str], folder: Path) -> tuple[str, str, int]:
     try:
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     return first + out, errors, process.returncode

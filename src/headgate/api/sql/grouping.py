@@ -77,7 +77,8 @@ def grouped(
         raise ExpressionError(
             "This query aggregates the results of a GROUP BY without a window. They change with every row, "
             "and each change would be counted again. Give the inner GROUP BY a window, as in "
-            "GROUP BY window(ts, '1 minute'), or aggregate its input directly."
+            "GROUP BY window(ts, '1 minute'), aggregate its input directly, or sum what each "
+            "row changes: x - lag(x, 1, 0) OVER (PARTITION BY … ORDER BY ts)."
         )
     group = _read(relation, by)
     added: list[str] = []

@@ -13,6 +13,7 @@ from headgate.api.sql.relation import Column, Rank, Relation, is_bound, physical
 from headgate.api.sql.sharing import Boxes
 from headgate.errors import ExpressionError
 from headgate.sql.parse import write
+from headgate.sql.registry import RUNNING_ONLY
 
 _ROW_NUMBER = "row_number"
 
@@ -69,9 +70,11 @@ def over(
         order = said.args.get("order")
         timely = order is not None and _by_time(relation, order)
         ranked = call.this.name.lower() == _ROW_NUMBER
-        if not ranked and not is_aggregate(call.this):
+        lagging = call.this.name.lower() in RUNNING_ONLY
+        if not ranked and not lagging and not is_aggregate(call.this):
             raise ExpressionError(
-                f"{text!r}: with OVER there are ROW_NUMBER() and aggregates such as sum(x) and count(*)."
+                f"{text!r}: with OVER there are ROW_NUMBER(), LAG(x) and aggregates such as sum(x) "
+                "and count(*)."
             )
         if order is None:
             raise ExpressionError(

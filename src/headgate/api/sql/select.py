@@ -346,9 +346,8 @@ def _starred(star: exp.Star, tree: exp.Expr, relation: Relation) -> list[tuple[s
     table = tree.table.lower() if isinstance(tree, exp.Column) else None
     left_out = {name.name.lower() for name in star.args.get("except_") or ()}
     columns = [c for c in relation.columns if (not c.hidden if table is None else c.table.lower() == table)]
-    if not columns:
-        tables = sorted({column.table for column in relation.columns})
-        raise ExpressionError(f"{write(tree)!r}: there is no table '{table}' here, but {', '.join(tables)}.")
+    if not columns and isinstance(tree, exp.Column):
+        return _fields(tree, relation, left_out)
     unknown = left_out - {column.name.lower() for column in columns}
     if unknown:
         raise relation.unknown(exp.column(sorted(unknown)[0]))
@@ -356,6 +355,33 @@ def _starred(star: exp.Star, tree: exp.Expr, relation: Relation) -> list[tuple[s
         (c.name, exp.column(exp.to_identifier(c.name, quoted=True), c.table or None))
         for c in columns
         if c.name.lower() not in left_out
+    ]
+
+
+def _fields(tree: exp.Column, relation: Relation, left_out: set[str]) -> list[tuple[str, exp.Expr]]:
+    """The fields of a struct, or the bounds of a window, that ``x.*`` stands for."""
+    *outer, last = [part.copy() for part in tree.parts[:-1]]
+    whole = exp.Column(this=last, **dict(zip(("table", "db", "catalog"), reversed(outer), strict=False)))
+    found = relation.column(whole)
+    if found is None:
+        tables = sorted({column.table for column in relation.columns if column.table})
+        known = f"tables {', '.join(tables)}, and columns" if tables else "columns"
+        names = ", ".join(column.name for column in relation.columns)
+        raise ExpressionError(
+            f"{write(tree)!r}: there is no table or struct '{write(whole)}' here, but {known} {names}."
+        )
+    column, path = found
+    if column.end is not None and not path:
+        return [(name, exp.Dot(this=whole, expression=exp.to_identifier(name))) for name in ("start", "end")]
+    type_ = relation.schema.field(column.physical).type
+    for name in path:
+        type_ = next((f.type for f in type_.fields if f.name.lower() == name.lower()), None)
+    if type_ is None or not pa.types.is_struct(type_):
+        raise ExpressionError(f"{write(tree)!r}: '{write(whole)}' is no struct, so it has no fields.")
+    return [
+        (field.name, exp.Dot(this=whole.copy(), expression=exp.to_identifier(field.name, quoted=True)))
+        for field in type_.fields
+        if field.name.lower() not in left_out
     ]
 
 

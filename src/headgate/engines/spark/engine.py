@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from headgate.checkpoint.added_queries import first_serial, with_copies
 from headgate.checkpoint.compatibility import carry_over
@@ -26,7 +26,7 @@ from headgate.checkpoint.memory import merged
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
-from headgate.checkpoint.places import local_path
+from headgate.checkpoint.places import local_path, store_url
 from headgate.checkpoint.storage import Storage
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
@@ -66,19 +66,24 @@ COUNT_SECONDS = 1.0
 """How often the cores of the cluster are counted."""
 CLEAN_EVERY = 50
 """Steps between looks for files that nothing refers to."""
-_OF_STEP = re.compile(r"(\d{9})-.+\.arrow$")
-_PIPELINE = re.compile(r"[0-9a-f]{32}(\.[0-9a-f]{32})?$")
-"""Names that tasks and this driver give: of what else is there, nothing is removed."""
+_OF_STEP = re.compile(r"(\d{9})-(?:(?P<fence>\d+)\.)?.+\.arrow$")
+_SPOOLED = re.compile(r".+-\d{6}-(?:f(?P<fence>\d+)-)?.+\.arrow$")
+_PIPELINE = re.compile(r"(?:(?P<fence>\d+)-)?[0-9a-f]{32}(\.[0-9a-f]{32})?$")
+_SLOT = re.compile(r"(?:(?P<fence>\d+)-)?\d+(\.[0-9a-f]{32})?$")
+"""Names that tasks and drivers give, with the number of the owner: of what else is there, nothing is removed,
+and nothing of a later owner's."""
 
 
 class Spark(Engine):
     """Runs a network on a Spark session: ``local[*]`` by default, a cluster, or Spark Connect.
 
-    ``checkpoint`` is a folder that the driver and all executors reach; without one the run leaves nothing
-    behind and cannot be continued.  ``buckets``: into how many parts keys are divided, at least as many as
-    tasks share a keyed box; by default four for each core, and never fewer than 64.  ``retries``: how often a
-    step or a sink that fails is tried again before the query at fault is stopped.  ``options`` are settings
-    of a session that is made here.
+    ``checkpoint`` is a folder that the driver and all executors reach, or a place in a store
+    (``s3://bucket/name``; ``storage_options`` says what the environment does not).  Without one the run
+    leaves nothing behind and cannot be continued.  ``buckets``: into how many parts keys are divided, at
+    least as many as tasks share a keyed box; by default four for each core, and never fewer than 64.
+    ``retries``: how often a step or a sink that fails is tried again before the query at fault is stopped.
+    ``options`` are settings of a session that is made here.  ``take_over``: take the checkpoint also from a
+    run that is alive, which can commit nothing from then on.
     """
 
     name = "spark"
@@ -93,6 +98,8 @@ class Spark(Engine):
         *,
         retries: int = 2,
         options: dict[str, str] | None = None,
+        take_over: bool = False,
+        storage_options: dict[str, str] | None = None,
     ) -> None:
         if workers is not None:
             check_workers(workers, "Spark")
@@ -101,13 +108,17 @@ class Spark(Engine):
         if not isinstance(retries, int) or retries < 0:
             raise PipelineError(f"Spark(retries={retries!r}): it must be a whole number, 0 or more.")
         if checkpoint is not None:
-            local_path(checkpoint, "checkpoint", PipelineError)
+            in_store = store_url(checkpoint, PipelineError) is not None
+            if not in_store:
+                local_path(checkpoint, "checkpoint", PipelineError)
         self.session = session
         self.master = master
         self.checkpoint = checkpoint
         self.buckets = buckets
         self.workers = workers
         self.retries = retries
+        self.take_over = take_over
+        self.storage_options = storage_options or {}
         self.options = options or {}
 
     def run(
@@ -124,10 +135,12 @@ class Spark(Engine):
         limit = deadline(until)
         kept = self.checkpoint is not None
         folder = os.fspath(self.checkpoint) if self.checkpoint else tempfile.mkdtemp(prefix="headgate-")
-        place = open_storage(folder, durable=kept)
+        place = open_storage(folder, durable=kept, options=self.storage_options)
         place.prepare()
-        held = claim(place, network.name) if kept else None
+        held = claim(place, network.name, take_over=self.take_over) if kept else None
         try:
+            if held is not None:
+                Log(place).take(held)
             session, cores, local = self._ready(network)
             asked = workers or self.workers or cores
             # Tasks on this machine hand each other packets through files; on a cluster Spark carries them.
@@ -350,7 +363,7 @@ class _Run(RealtimeRun):
     def _ship(self) -> str:
         """Leave the pipeline where tasks find it, once, by its hash."""
         data = pickled(self.nodes)
-        name = pipeline_name(data)
+        name = f"{self.storage.fence}-{pipeline_name(data)}"
         place = f"pipelines/{name}"
         if not self.storage.exists(place) or self.storage.read(place) != data:  # absent, or damaged
             self.storage.replace(place, data)
@@ -637,19 +650,23 @@ class _Run(RealtimeRun):
         used = self.position.files()
         oldest = min(self.core.under_way, default=self.position.step + 1)
         gone: list[str] = []
+        fence = self.storage.fence
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 made = _OF_STEP.match(name)
-                if made and f"{folder}/{name}" not in used and int(made[1]) < oldest:
+                if _ours(made, fence) and f"{folder}/{name}" not in used and int(made[1]) < oldest:
                     gone.append(f"{folder}/{name}")
         spooled = {e.unit.partition(":")[2] for own in self.position.offsets.sources for e in own.extents}
         spooled |= {name for source in self.sources for name in source.fresh}
         for name in self.storage.names("spool"):
-            if name.endswith(".arrow") and f"spool/{name}" not in spooled and not self.pending:
+            if _ours(_SPOOLED.match(name), fence) and f"spool/{name}" not in spooled and not self.pending:
                 gone.append(f"spool/{name}")
         for name in self.storage.names("pipelines"):
-            if name != self.pipeline and _PIPELINE.match(name):
+            if name != self.pipeline and _ours(_PIPELINE.match(name), fence):
                 gone.append(f"pipelines/{name}")
+        for name in self.storage.names("slots"):
+            if _ours(_SLOT.match(name), fence - 1):
+                gone.append(f"slots/{name}")
         self.storage.discard(gone)
 
     def stop_query(self, query: str, error: HeadgateError) -> None:
@@ -768,6 +785,11 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _ours(name: re.Match[str] | None, fence: int) -> TypeGuard[re.Match[str]]:
+    """Whether this owner or one before it has given a name."""
+    return name is not None and int(name["fence"] or 0) <= fence
 
 
 def _copied(policy: Policy) -> Policy:

@@ -64,7 +64,7 @@ class Jobs:
     ) -> list[TaskResult]:
         """Run a step's tasks; what they say, by slice."""
         self._busy = time.monotonic()
-        self._storage.replace(orders(slot), pickle.dumps(order, protocol=5))
+        self._storage.replace(orders(self._slot(slot)), pickle.dumps(order, protocol=5))
         pieces: Pieces = {}
         for number, own in enumerate(order.pieces):
             for place in order.framed.intersection(own):
@@ -89,6 +89,10 @@ class Jobs:
         if len(results) != _answers(order) or any(r.attempt != order.attempt for r in results):
             raise RunError(f"{len(results)} of {_answers(order)} tasks of step {order.step} answered.")
         return results
+
+    def _slot(self, slot: int) -> str:
+        """Each owner's slots have their own names: no task reads an order of one that was replaced."""
+        return f"{self._storage.fence}-{slot}"
 
     def keep_warm(self, tasks: int) -> None:
         """Run an empty job if there has been none for a while.
@@ -138,7 +142,7 @@ class Jobs:
 
     def _frame(self, slot: int, order: WorkOrder, pieces: Pieces, sources: Any) -> Any:
         """The DataFrame whose collected rows are what the tasks answer."""
-        given = (self._storage, str(slot))
+        given = (self._storage, self._slot(slot))
         slices = len(order.shares) or len(order.slices)
         levels = tuple(order.stages.tasks) if order.stages is not None else (slices,)
         known = None if pieces else self._frames.get((slot, levels))

@@ -137,9 +137,14 @@ class WorkOrder:
     """Boxes that must report how important their tuples are, for the drops of later steps."""
     packet_rows: int = 32_768
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Orders lie in the checkpoint and go from worker to worker: none has the keys of the store."""
+        return self.__dict__ | {"storage": self.storage.bare()}
+
     @property
     def name(self) -> str:
-        return f"{self.step:09d}-{self.attempt}"
+        """What its files begin with: an owner that was replaced must know those of the next from its own."""
+        return f"{self.step:09d}-{self.storage.fence}.{self.attempt}"
 
 
 @dataclass

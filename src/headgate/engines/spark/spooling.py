@@ -92,7 +92,7 @@ class Spool(OffsetSource):
         rows = sum(chunk.batch.num_rows for chunk in chunks)
         if not rows:
             return []
-        mark = f"{self._written:06d}-{os.getpid()}-{time.time_ns()}"
+        mark = f"{self._written:06d}-f{self._storage.fence}-{os.getpid()}-{time.time_ns()}"
         name = f"spool/{safe_name(self.source.name)}-{mark}.arrow"
         self._written += 1
         refused = any(has_refused(chunk.batch) for chunk in chunks)

@@ -25,7 +25,7 @@ from headgate.errors import RunError
 _pipelines: dict[tuple[str, str], Nodes] = {}
 
 
-def orders(slot: object) -> str:
+def orders(slot: str) -> str:
     """Where a slot's tasks find their work order."""
     return f"slots/{slot}"
 
@@ -134,17 +134,18 @@ def pipeline_name(data: bytes) -> str:
 
 def pipeline(storage: Storage, name: str) -> Nodes:
     """The pipeline of that hash, read once per worker."""
-    found = _pipelines.get((storage.root, name))
+    known = (storage.root, name.rpartition("-")[2])
+    found = _pipelines.get(known)
     if found is None:
         storage.require_private("pipelines", f"pipelines/{name}")
         data = storage.read(f"pipelines/{name}")
-        if pipeline_name(data) != name:
+        if pipeline_name(data) != known[1]:
             raise RunError(
                 f"checkpoint '{storage}': pipeline file pipelines/{name} is damaged; start the application "
                 "again, which writes it anew."
             )
         _, found = pickle.loads(data)
-        _pipelines[storage.root, name] = found
+        _pipelines[known] = found
         # Compiled expressions are many objects that stay: looking through them again and again for garbage
         # takes longer than a step.
         gc.freeze()

@@ -74,6 +74,10 @@ _FUNCTIONS: dict[str, Callable[[Aggregate], Accumulator]] = {
 def accumulator(aggregate: Aggregate) -> Accumulator:
     """An accumulator without groups for ``aggregate``."""
     make = _FUNCTIONS.get(aggregate.function)
+    if aggregate.function == "lag":
+        raise UnsupportedFunction(
+            f"'{aggregate.text}': a window has no row before; add lag() with running() and aggregate that."
+        )
     if make is None:
         raise UnsupportedFunction(f"'{aggregate.text}': the aggregate {aggregate.function} is not supported.")
     return make(aggregate)

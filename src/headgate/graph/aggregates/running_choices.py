@@ -88,6 +88,37 @@ class RunningChoice(Running):
         return pc.struct_field(result, 0) if self.by else result, apply
 
 
+class RunningLag(Running):
+    """lag: the value of the key's row before, or the default if there was none."""
+
+    fields = {"seen": (np.bool_, False)}  # noqa: RUF012
+    skip_nulls = False
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        super().__init__(aggregate)
+        self.cells = {"value": Cells(aggregate.type)}
+        (self.default,) = aggregate.parameters
+
+    def scan(self, rows: Rows, segments: Segments) -> tuple[pa.Array, Change]:
+        assert rows.values is not None
+        known = len(segments.slots)
+        none = pa.array([self.default], self.type)
+        pool = pa.concat_arrays([self.cells["value"].get(segments.slots), rows.values, none])
+        places = np.empty(len(segments.order), dtype=np.int64)
+        places[1:] = known + segments.order[:-1]
+        seen = self.carry("seen", segments)
+        places[segments.starts] = np.where(seen, np.arange(known), len(pool) - 1)
+        result = pool.take(pa.array(segments.unsorted(places)))
+        slots, last = segments.slots[segments.final], segments.ends[segments.final]
+        ends = rows.values.take(pa.array(segments.order[last]))
+
+        def apply() -> None:
+            self.cells["value"].put(slots, ends)
+            self.arrays["seen"][slots] = True
+
+        return result, apply
+
+
 class RunningDistinct(Running):
     """count(DISTINCT): a row counts if its (incarnation of the key, value) is met for the first time."""
 

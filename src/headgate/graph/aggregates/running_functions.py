@@ -9,7 +9,12 @@ import pyarrow as pa
 from headgate.errors import UnsupportedFunction
 from headgate.graph.aggregates import Input
 from headgate.graph.aggregates.running import Change, Rows, Running
-from headgate.graph.aggregates.running_choices import RunningChoice, RunningDistinct, RunningExtreme
+from headgate.graph.aggregates.running_choices import (
+    RunningChoice,
+    RunningDistinct,
+    RunningExtreme,
+    RunningLag,
+)
 from headgate.graph.aggregates.running_sums import RunningCount, RunningFloat, RunningMoments, RunningSum
 from headgate.graph.aggregates.scans import Segments
 from headgate.graph.columns import is_narrow
@@ -32,6 +37,10 @@ def running_state(aggregate: Aggregate) -> Running:
         return RunningExtreme(aggregate)
     if function in ("min", "max", "max_by", "min_by", "first", "last"):
         return RunningChoice(aggregate)
+    if function == "lag":
+        if aggregate.filter is not None:
+            raise UnsupportedFunction(f"running: '{aggregate.text}': lag() takes no FILTER; filter the rows.")
+        return RunningLag(aggregate)
     hint = (
         "cast it to DOUBLE"
         if function == "avg"

@@ -42,6 +42,7 @@ function marks(u) {
   pen.save();
   pen.font = `${11 * ratio}px system-ui`;
   pen.strokeStyle = pen.fillStyle = cssVar("--quiet");
+  pen.textBaseline = "top";
   pen.setLineDash([4 * ratio, 3 * ratio]);
   model.samples.forEach((sample, place) => {
     const before = model.samples[place - 1];
@@ -49,7 +50,10 @@ function marks(u) {
     const x = u.valToPos(sample.t, "x", true);
     if (x < left || x > left + width) return;
     pen.beginPath(); pen.moveTo(x, top); pen.lineTo(x, top + height); pen.stroke();
-    pen.fillText(sample.policy === before.policy ? `${sample.workers} workers` : sample.policy, x + 4 * ratio, top + height - 6 * ratio);
+    const said = sample.policy === before.policy ? `${sample.workers} workers` : sample.policy;
+    const fits = x + pen.measureText(said).width + 8 * ratio < left + width;
+    pen.textAlign = fits ? "left" : "right";
+    pen.fillText(said, x + (fits ? 4 : -4) * ratio, top + 2 * ratio);
   });
   pen.restore();
 }

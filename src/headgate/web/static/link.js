@@ -1,14 +1,17 @@
 // The link to the application: its stream of samples, and commands, which need the token.
 const KEY = "headgate-token";
 const found = new URLSearchParams(location.hash.slice(1)).get("token");
-if (found) {
+// In a frame the page can only be looked at: what is around it could place clicks.
+export const framed = location.pathname === "/widget" || window.top !== window;
+document.documentElement.classList.toggle("framed", framed);
+if (found && !framed) {
   sessionStorage.setItem(KEY, found);
   history.replaceState(null, "", location.pathname); // it must not stay in the address bar
 }
 
 export const token = {
-  get value() { return sessionStorage.getItem(KEY) ?? ""; },
-  set value(given) { sessionStorage.setItem(KEY, given); },
+  get value() { return framed ? "" : sessionStorage.getItem(KEY) ?? ""; },
+  set value(given) { if (!framed) sessionStorage.setItem(KEY, given); },
 };
 const headers = () => token.value ? { Authorization: `Bearer ${token.value}` } : {};
 

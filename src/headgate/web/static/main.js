@@ -33,11 +33,13 @@ function drawAll() {
   for (const [id, draw] of parts) if (inSight.has(id) || id === "steps") draw();
 }
 
+const clock = (t) => t < 120 ? `${Math.floor(t)} s` : t < 7200 ? `${Math.floor(t / 60)} min` : `${Math.floor(t / 3600)} h`;
+
 function head() {
   const { network: net, last } = model;
   document.title = `${net.app} – Headgate`;
   $("app").textContent = net.app;
-  $("engine").textContent = `${net.engine} · running for ${seconds(last.t)}`;
+  $("engine").textContent = `${net.engine} · running for ${clock(last.t)}`;
   const policy = $("policy"), names = net.policies.map(({ name }) => name);
   if (policy.dataset.names !== names.join()) {
     policy.dataset.names = names.join();
