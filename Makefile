@@ -26,6 +26,9 @@ prepare: $(STAMP)/prepared ## Keep the Java classes of Spark in one file, so tha
 browser: ## Install Chromium where there is none (the tests open the page in it)
 	@scripts/browser
 
+postgres: ## Install PostgreSQL where there is none (the tests write into it)
+	@scripts/postgres
+
 # A mirror may not have the connector of this Spark yet; for tests and the demo an older one does.
 export HEADGATE_KAFKA_FALLBACK ?= 4.2.0,4.0.0
 
@@ -35,13 +38,13 @@ kafka: setup java ## Fetch the Kafka broker and Spark's connector, once, for tes
 demo: prepare ## Run a live shop on Spark: 45 queries, one stream (KAFKA=1: through a broker)
 	@.venv/bin/headgate demo $(if $(KAFKA),--kafka)
 
-test: lint prepare browser ## Lint, type-check and run all tests
+test: lint prepare browser postgres ## Lint, type-check and run all tests
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
-test-deep: prepare browser ## All tests, with three times the examples of every property
+test-deep: prepare browser postgres ## All tests, with three times the examples of every property
 	HYPOTHESIS_PROFILE=deep $(RUN) -m pytest -n 2 --dist loadgroup
 
-test-faults: setup java ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
+test-faults: setup java postgres ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
 	$(RUN) -m pytest -m faults -s
 
 SEEDS ?= 1000000
@@ -86,4 +89,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out site
 
-.PHONY: help setup java prepare browser kafka demo test test-deep test-faults simulate-faults fuzz fuzz-inputs lint format bench picture docs compare lock clean
+.PHONY: help setup java prepare browser postgres kafka demo test test-deep test-faults simulate-faults fuzz fuzz-inputs lint format bench picture docs compare lock clean

@@ -24,6 +24,7 @@ from headgate.cli import display
 from headgate.cli.main import cli
 from headgate.engines.spark.class_archive import java_options
 from headgate.engines.spark.java import SMALL
+from object_stores import Way, s3_server
 from waiting import PATIENCE
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,6 +49,21 @@ settings.register_profile(
     max_examples=examples(100),
 )
 settings.load_profile("headgate")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The address of a server of S3 that keeps preconditions."""
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def way(s3: str) -> Iterator[Way]:
+    """A way to it on which requests are seen, and can be lost."""
+    with Way(s3) as found:
+        yield found
+
 
 ENGINES: dict[str, Callable[[], hg.Engine]] = {
     "threads-1": lambda: hg.Threads(workers=1),

@@ -26,6 +26,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from benchmarks import parts
+from benchmarks.experiments import additions
 from benchmarks.result import Result
 from headgate.api import App
 from headgate.api.running import Running
@@ -71,7 +72,7 @@ with urllib.request.urlopen(sys.argv[1].partition("#")[0] + "api/stream") as str
         pass
 """
 """Looks at a page until the run is over, in a process of its own."""
-PARTS = ("predictions", "admission", "costs")
+PARTS = ("predictions", "admission", "additions", "costs")
 ADDITIONS, ADDED = 30, 3.0
 """Queries that ask to join, and seconds for which each then runs."""
 TIGHT, LOOSE = QoS([(0, 1), (0.1, 1), (0.5, 0)]), QoS([(0, 1), (1, 1), (4, 0)])
@@ -115,7 +116,7 @@ def _capacity() -> float:
 def run(quick: bool, console: Console, repeat: int | None = None, part: str | None = None) -> list[Result]:
     """``repeat``: additions that ask to join, or rounds of what recording and the page cost."""
     wanted = parts.chosen("replays", PARTS, part)
-    rate = 0.0 if wanted == ["costs"] else SHARE * _capacity()
+    rate = 0.0 if part in ("additions", "costs") else SHARE * _capacity()
     if rate:
         console.print(f"{rate:,.0f} rows a second, {SHARE:.0%} of the capacity")
     found: list[Result] = []
@@ -123,6 +124,8 @@ def run(quick: bool, console: Console, repeat: int | None = None, part: str | No
         found += _predicted(rate, PAIRS[:3] if quick else PAIRS, console)
     if "admission" in wanted:
         found += _admitted(rate, repeat or (6 if quick else ADDITIONS), console)
+    if "additions" in wanted:
+        found.append(additions.measure(repeat or (6 if quick else additions.ADDITIONS), console))
     if "costs" in wanted:
         found += _costs(repeat or (3 if quick else 12), console)
     return found

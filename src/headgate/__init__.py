@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from headgate.api.running import Running
     from headgate.connectors.batches import from_batches
     from headgate.connectors.console import to_console
+    from headgate.connectors.delta_sink import to_delta
     from headgate.connectors.files import from_files
+    from headgate.connectors.iceberg_sink import to_iceberg
     from headgate.connectors.kafka import from_kafka
     from headgate.connectors.kafka_sink import to_kafka
     from headgate.connectors.parquet import to_parquet
     from headgate.connectors.python import to_function, to_list
     from headgate.connectors.rate import from_rate
+    from headgate.connectors.sql_sink import to_sql
     from headgate.connectors.table import from_table
     from headgate.connectors.table_sink import to_table
     from headgate.engines.base import Engine
@@ -86,10 +89,13 @@ __all__ = [
     "session",
     "sliding",
     "to_console",
+    "to_delta",
     "to_function",
+    "to_iceberg",
     "to_kafka",
     "to_list",
     "to_parquet",
+    "to_sql",
     "to_table",
     "traces",
     "trains",
@@ -130,10 +136,13 @@ _PLACES = {
     "session": "headgate.graph.windows",
     "sliding": "headgate.graph.windows",
     "to_console": "headgate.connectors.console",
+    "to_delta": "headgate.connectors.delta_sink",
     "to_function": "headgate.connectors.python",
+    "to_iceberg": "headgate.connectors.iceberg_sink",
     "to_kafka": "headgate.connectors.kafka_sink",
     "to_list": "headgate.connectors.python",
     "to_parquet": "headgate.connectors.parquet",
+    "to_sql": "headgate.connectors.sql_sink",
     "to_table": "headgate.connectors.table_sink",
     "traces": "headgate.telemetry.spans",
     "trains": "headgate.scheduling.trains",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 import headgate as hg
 from checkpoints import Crash, Rows, crashing, read, write_orders
 from headgate import testing
-from headgate.checkpoint.compatibility import carry_over
 from headgate.checkpoint.differences import difference
 from headgate.checkpoint.graph import Nodes
+from headgate.checkpoint.local_folder import Folder
+from headgate.checkpoint.log import Log
+from headgate.checkpoint.offsets import Admitted, Extent
 from headgate.checkpoint.position import Position, QueueFile
+from headgate.checkpoint.upgrade import Upgrade
 from headgate.errors import RunError
 from headgate.graph.durations import parse_duration, spell_duration
 from headgate.graph.operator import Operator
@@ -58,7 +62,9 @@ SHAPES: dict[str, Change] = {
     "running": lambda s: windows(s).key_by("user").running("sum(n) AS total"),
     "stateless": lambda s: s.filter("amount > 5"),
 }
-WINDOW_STAYS = {"plain", "columns", "filter", "two"}
+STATES: dict[str, str] = dict.fromkeys(("plain", "columns", "filter", "two", "before"), "window")
+STATES |= {"late": "late window", "running": "window and sum", "stateless": "none"}
+"""Which states they have: those with the same take over from each other."""
 
 
 def nodes(shape: str) -> Nodes:
@@ -67,30 +73,32 @@ def nodes(shape: str) -> Nodes:
     return Nodes(app.network)
 
 
-def meet(old: str, new: str, arrange: Callable[[Position, Nodes], None] | None = None) -> Position:
-    """The checkpoint of one pipeline, at serial 100, carried over to another."""
-    before, now = nodes(old), nodes(new)
-    position = Position(now)
-    was = Position(before)
-    for key in was.nodes:
-        position.nodes.setdefault(key, was.nodes[key]).cursor = 100
-    for node in now.all:
-        if node.key not in was.nodes:
-            position.nodes[node.key].cursor = 0
+def meet(old: str, new: str, arrange: Callable[[Position, Nodes], None] | None = None) -> Upgrade:
+    """The checkpoint of one pipeline, at serial 100, and another one that goes on from it."""
+    before = nodes(old)
+    position = Position(before)
+    position.offsets.take_turns([[Extent("", 0, 200)]])
+    for own in position.nodes.values():
+        own.cursor = 100
     if arrange is not None:
         arrange(position, before)
-    carry_over(now, position, {"pipeline": before.describe()}, "checkpoint")
-    return position
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log(Folder(folder, durable=False))
+        log.next = 1
+        log.compact(position, {"kind": "start", "app": "shop", "pipeline": before.describe()}, "shop")
+        return Upgrade(nodes(new).network, Log(log.storage))
 
 
 @pytest.mark.parametrize(("old", "new"), [(a, b) for a in SHAPES for b in SHAPES if a != b])
 def test_what_is_accepted_is_accepted_in_both_directions(old: str, new: str) -> None:
-    if {old, new} <= WINDOW_STAYS:
-        position = meet(old, new)
-        assert {own.cursor for own in position.nodes.values()} == {100}, "it goes on where it was"
+    upgrade = meet(old, new)
+    assert upgrade.accepted == (STATES[old] == STATES[new]), upgrade.verdicts
+    if upgrade.accepted:
+        upgrade.refuse()
+        assert {own.cursor for own in upgrade.position.nodes.values()} == {100}, "it goes on where it was"
         return
-    with pytest.raises(RunError, match=r"query 'q' has changed \(.*Give the changed query another name"):
-        meet(old, new)
+    with pytest.raises(RunError, match=r"query 'q' has changed \(.*give the changed query another name"):
+        upgrade.refuse()
 
 
 def file() -> QueueFile:
@@ -113,17 +121,23 @@ def test_only_rows_in_the_part_that_changes_are_in_the_way(old: str, new: str) -
             if not node.stateful:
                 position.nodes[node.key].cursor = 90 if node.output is not None else 95
 
-    assert meet(old, new, before_the_window) is not None
+    def further_over_nothing(position: Position, was: Nodes) -> None:
+        further(position, was)
+        position.offsets.sources[0] = Admitted()
+        position.offsets.take_turns([[Extent("", 0, 50)]])
+
+    assert meet(old, new, before_the_window).accepted
+    assert meet(old, new, further_over_nothing).accepted
     with pytest.raises(RunError, match="half-way"):
-        meet(old, new, behind_the_window)
+        meet(old, new, behind_the_window).refuse()
     if old != "plain":
         with pytest.raises(RunError, match="half-way"):
-            meet(old, new, further)
+            meet(old, new, further).refuse()
 
 
 def test_a_changed_lateness_is_shown() -> None:
     with pytest.raises(RunError, match=r"lateness 10 seconds before and 20 seconds now"):
-        meet("plain", "late")
+        meet("plain", "late").refuse()
 
 
 # --- every setting of every operator ----------------------------------------------------------------------
@@ -389,3 +403,28 @@ def test_boxes_behind_a_window_come_and_go(tmp_path: Path) -> None:
     changed = ["more" in row for row in parts[-1]]
     assert any(changed)
     assert not all(changed)
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_filter_before_a_state_and_an_aggregate_change_while_rows_go_on(tmp_path: Path) -> None:
+    write_orders(tmp_path / "orders", 2, 500, seed=1)
+    engine = hg.Spark(checkpoint=tmp_path / "checkpoint", workers=1, options=QUICK)
+    found: list[Rows] = []
+    for number, (condition, more) in enumerate(
+        [("amount < 50", []), ("amount < 90", ["max(amount) AS high"]), ("amount < 50", [])]
+    ):
+        made = hg.App("simple")
+        orders = made.source("orders", hg.from_files(tmp_path / "orders"))
+        sums = orders.filter(condition).key_by("user").running("sum(amount) AS total", *more)
+        sums.to("sums", hg.to_parquet(tmp_path / "out"))
+        if number < 2:
+            with pytest.raises(Crash), crashing(4):
+                made.run(engine, Whole())
+        else:
+            made.run(engine, Whole())
+        found.append(read(tmp_path / "out"))
+    totals: dict[int, int] = {}
+    for row in found[-1]:
+        totals[row["user"]] = totals.get(row["user"], 0) + row["amount"]
+        assert row["total"] == totals[row["user"]]
+    assert 0 < len(found[0]) < len(found[1]) < len(found[2])

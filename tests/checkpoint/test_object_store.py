@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,19 +12,8 @@ from headgate.checkpoint.log import Log
 from headgate.checkpoint.object_store import ObjectStore
 from headgate.checkpoint.owner import claim
 from headgate.errors import RunError
-from object_stores import BUCKET, Way, options, s3_server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as address:
-        yield address
-
-
-@pytest.fixture
-def way(server: str) -> Iterator[Way]:
-    with Way(server) as found:
-        yield found
+from object_stores import BUCKET, Way, options
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -37,9 +25,9 @@ def at(address: str, name: str) -> ObjectStore:
     return ObjectStore(f"s3a://{BUCKET}/{name}", options(address))
 
 
-def test_of_many_writers_one_creates_a_name(server: str) -> None:
+def test_of_many_writers_one_creates_a_name(s3: str) -> None:
     """The server keeps the precondition: without that all other tests here would say nothing."""
-    stores = [at(server, "races") for _ in range(6)]
+    stores = [at(s3, "races") for _ in range(6)]
     for number in range(20):
         gate, won = threading.Barrier(len(stores)), []
 
@@ -148,6 +136,15 @@ def test_what_is_discarded_is_removed_in_bulk(way: Way, place: ObjectStore) -> N
     place.settle()
     assert [method for method, _ in way.seen] == ["POST"]
     assert place.names("states") == []
+
+
+def test_files_that_belong_together_are_written_and_read_at_once(way: Way, place: ObjectStore) -> None:
+    """No answer comes before all have been asked for."""
+    names = [f"queues/{number}" for number in range(8)]
+    gate = threading.Barrier(len(names))
+    way.lost = lambda method, key: "queues" in key and gate.wait(PATIENCE) < 0
+    place.write_all({name: [name.encode()] for name in names})
+    assert place.read_all(names) == [name.encode() for name in names]
 
 
 def test_many_small_states_of_a_file_cost_one_request(way: Way, place: ObjectStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from headgate.checkpoint.local_folder import Folder
 from headgate.checkpoint.log import Log, decode
 from headgate.checkpoint.owner import LEASE, RENEW, Claim, claim
 from headgate.checkpoint.storage import Hold, Storage
+from headgate.engines.spark import engine
 from headgate.errors import RunError
 from waiting import eventually
 
@@ -253,12 +255,19 @@ def test_an_owner_that_was_replaced_commits_nothing_wherever_it_was_stopped(
     assert fenced > 6
 
 
-def test_a_new_owner_waits_for_a_commit_that_is_under_way(tmp_path: Path) -> None:
-    """The old owner commits between the new one's look at the log and its record."""
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_new_owner_waits_for_a_commit_that_is_under_way(tmp_path: Path, compacts: bool) -> None:
+    """The old owner commits between the new one's look at the log and its record, or makes that name free."""
     _, log = begun(Folder(str(tmp_path)))
     place = Paused(str(tmp_path))
     held = claim(place, "shop", take_over=True)
-    place.meanwhile = lambda: step(log, "late") and None
+
+    def meanwhile() -> None:
+        step(log, "late")
+        if compacts:
+            log.compact(_position(log.storage), START, "shop")
+
+    place.meanwhile = meanwhile
     place.left = 3  # both listings, then the record
     new = Log(place)
     new.take(held)
@@ -274,6 +283,24 @@ def test_records_of_owners_whose_predecessor_has_surely_ended_are_compacted(tmp_
         held.release()
     log.compact(_position(log.storage), START, "shop")
     assert os.listdir(tmp_path / "log") == []
+
+
+@pytest.mark.parametrize(
+    ("known", "named"),
+    [
+        (engine._OF_STEP, "000000012-{}.0a1b2c3d-0-0a1b2c3d.arrow"),
+        (engine._SPOOLED, "orders-000003-f{}-77-1700000000.crc-0a1b2c3d.arrow"),
+        (engine._PIPELINE, "{}-0123456789abcdef0123456789abcdef"),
+        (engine._SLOT, "{}-3"),
+    ],
+)
+def test_an_owner_removes_no_file_of_a_later_one(known: re.Pattern[str], named: str) -> None:
+    """Those of versions that had no numbers are anyone's; what has another name is nobody's."""
+    assert [engine._ours(known.match(named.format(number)), 7) for number in (6, 7, 8, 12)] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert engine._ours(known.match(re.sub(r"f?\{\}[.-]", "", named)), 0)
+    assert not engine._ours(known.match("README"), 99)
 
 
 CHILD = """

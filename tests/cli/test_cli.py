@@ -271,6 +271,7 @@ def test_a_mistake_in_the_pipeline(mistake: Run, app_file: Callable[[str], Path]
         (["--until", "-1"], ("until=-1.0", "seconds")),
         (["--workers", "0"], ("workers=0", "at least 1")),
         (["--packet-rows", "10"], ("--packet-rows is for the threads engine, not for 'spark'",)),
+        (["--engine", "threads", "--take-over"], ("--take-over is for the spark engine",)),
         (["--engine", "threads", "--master", "local[1]"], ("--master is for the spark engine",)),
         (["--engine", "threads", "--packet-rows", "many"], ("packet_rows='many'", "'auto'")),
         (["--engine", "threads", "--allocator", "locl"], ("allocator='locl'", "'local'")),

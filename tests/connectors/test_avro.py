@@ -18,6 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from depth import examples
 from headgate.connectors import avro_encode
 from headgate.connectors.avro_decode import decode
 from headgate.connectors.avro_schema import Avro, AvroError, describing, parse
@@ -157,7 +158,7 @@ def topics(draw: st.DrawFn) -> tuple[Any, list[Any]]:
     return schema, draw(st.lists(values_of(schema), min_size=1, max_size=5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(180), deadline=None)
 @given(topics(), st.integers(0, 3))
 def test_fastavro_reads_and_writes_the_same(topic: tuple[Any, list[Any]], cut: int) -> None:
     schema, rows = topic
@@ -172,7 +173,7 @@ def test_fastavro_reads_and_writes_the_same(topic: tuple[Any, list[Any]], cut: i
         assert read(schema, avro_encode.encode(batch.slice(part), type_)) == rows[part:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(180), deadline=None)
 @given(topics(), st.data())
 def test_a_value_that_is_cut_or_too_long_is_the_bad_one(
     topic: tuple[Any, list[Any]], data: st.DataObject
@@ -191,7 +192,7 @@ def test_a_value_that_is_cut_or_too_long_is_the_bad_one(
     assert caught.value.index == at
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(SCHEMAS, st.lists(st.binary(max_size=20), min_size=1, max_size=4))
 def test_any_bytes_are_rows_or_a_bad_row(schema: Any, values: list[bytes]) -> None:
     type_ = parse(schema)

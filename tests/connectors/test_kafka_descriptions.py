@@ -297,7 +297,7 @@ def test_wrong_sinks_are_refused() -> None:
 @pytest.mark.parametrize("engine", ["threads", "simulated"])
 def test_other_engines_say_that_spark_is_needed(engine: str) -> None:
     rows = pa.RecordBatch.from_pylist([{"id": 1, "name": "a"}], schema=SCHEMA)
-    for sink in (hg.to_kafka("h:1", "t"), hg.to_table("shop.x")):
+    for sink in (hg.to_kafka("h:1", "t", exactly_once=False), hg.to_table("shop.x")):
         app = hg.App("sinks")
         app.source("s", hg.from_batches([rows])).to("q", sink)
         with pytest.raises(hg.HeadgateError, match=r"needs the Spark engine: app\.run\(engine='spark'\)"):

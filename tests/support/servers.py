@@ -1,4 +1,4 @@
-"""Real servers for the tests: a Kafka broker, a Spark standalone cluster, a Spark Connect server.
+"""Real servers for the tests: a Kafka broker, PostgreSQL, a Spark standalone cluster, a Spark Connect server.
 
 Each is a context manager, is ready when it is entered (it was asked), and takes its whole process group with
 it when it is left.  ``drive`` runs a driver in a Python of its own, as a process can have one Spark only.
@@ -25,7 +25,7 @@ from headgate.demo import broker as demo
 from headgate.demo.processes import Installation, Server, free_ports
 from headgate.engines.spark.class_archive import java_options
 
-__all__ = ["HOST", "LOCAL", "Broker", "Cluster", "ConnectServer", "drive"]
+__all__ = ["HOST", "LOCAL", "Broker", "Cluster", "ConnectServer", "Postgres", "drive"]
 
 DRIVE_SECONDS = 500
 
@@ -131,6 +131,39 @@ class ConnectServer(Installation):
             assert client._analyze(method="spark_version").spark_version
         finally:
             client.close()
+
+
+class Postgres(Installation):
+    """PostgreSQL on a free port; ``url`` reaches a database of its own.  It refuses to run as root."""
+
+    def __init__(self) -> None:
+        (port,) = free_ports(1)
+        self.url = f"postgresql://tester@localhost:{port}/postgres"
+        self._folder = Path(tempfile.mkdtemp(prefix="headgate-postgres-"))
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        programs = found[-1].parent if found else Path(shutil.which("initdb") or "initdb").parent
+        as_user = []
+        if os.getuid() == 0:
+            shutil.chown(self._folder, "postgres", "postgres")
+            as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        data = str(self._folder / "data")
+        self._make = [*as_user, str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "tester"]
+        self._make += ["--no-sync", "--locale=C.UTF-8"]
+        self._run = [*as_user, str(programs / "postgres"), "-D", data, "-p", str(port)]
+        self._run += ["-k", str(self._folder), "-c", "listen_addresses=localhost", "-c", "fsync=off"]
+        self._server: Server | None = None
+
+    def start(self) -> None:
+        from adbc_driver_postgresql import dbapi
+
+        subprocess.run(self._make, check=True, capture_output=True, cwd="/")
+        self._server = Server("PostgreSQL", self._run, self._folder / "log")
+        self._server.wait_for(lambda: dbapi.connect(self.url).close(), START_SECONDS)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def drive(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:

@@ -59,12 +59,15 @@ class App:
 
     # --- building -----------------------------------------------------------------------------------
 
-    def source(self, name: str, source: Origin, *, idle_after: Duration | None = None) -> Stream:
+    def source(
+        self, name: str, source: Origin, *, idle_after: Duration | None = None, was: str | None = None
+    ) -> Stream:
         """A stream that enters the application.
 
         ``idle_after``: a source that has had nothing for that long no longer holds back the time of a join.
+        ``was``: its name in an earlier version of the application, whose checkpoint goes on with it.
         """
-        return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after)),))
+        return Stream(self._pipeline, (Arrow(self._pipeline.add_source(name, source, idle_after, was)),))
 
     def view(self, name: str, stream: Stream, *, lateness: str | float = 0) -> None:
         """Let SQL read a stream as table ``name``; sources are tables by their own names.

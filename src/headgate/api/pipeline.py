@@ -30,7 +30,9 @@ class Pipeline:
         self._boxes: dict[str, Box] = {}
         self._numbers: dict[str, int] = {}
 
-    def add_source(self, name: str, source: Origin, idle_after: Duration | None) -> Source:
+    def add_source(
+        self, name: str, source: Origin, idle_after: Duration | None, was: str | None = None
+    ) -> Source:
         if not isinstance(name, str) or not name:
             raise PipelineError("source(…): give it a name, e.g. app.source('clicks', hg.from_rate(10)).")
         if not isinstance(source, Origin):
@@ -46,7 +48,7 @@ class Pipeline:
             schema = normalise(source.schema)
         except (PipelineError, AttributeError) as error:
             raise PipelineError(f"source '{name}': {error}") from error
-        node = Source(name, schema, source, seconds)
+        node = Source(name, schema, source, seconds, was=was)
         self.sources.append(node)
         return node
 
@@ -73,6 +75,7 @@ class Pipeline:
         start: str | int = "earliest",
         importance: str | None = None,
         query_class: int = 0,
+        was: str | None = None,
     ) -> None:
         """Add the output of a query."""
         if not isinstance(name, str) or not name:
@@ -103,7 +106,8 @@ class Pipeline:
                 f"query '{name}': query_class={query_class!r}: it must be a whole number; higher goes first."
             )
         self._check_folder(name, sink)
-        self.outputs.append(Output(name, tuple(port), sink, qos, keep, start, importance, query_class))
+        made = Output(name, tuple(port), sink, qos, keep, start, importance, query_class, was=was)
+        self.outputs.append(made)
 
     def set_dead_letter(self, sink: Sink) -> None:
         if not isinstance(sink, Sink):

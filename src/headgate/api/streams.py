@@ -345,18 +345,20 @@ class Stream:
         start: str | int = "earliest",
         importance: str | None = None,
         query_class: int = 0,
+        was: str | None = None,
     ) -> Stream:
         """Let results leave as query ``name``; ``qos`` says what they are worth at which latency.
 
         Queries of a higher ``query_class`` go first under policies that know classes (``multi_class``).
         ``keep="7 days"`` keeps what the query gave for ``headgate query``, on Spark and threads.  On Spark,
         ``start`` says where a query begins that is added to an application under way: with the "earliest"
-        tuple there ever was (an error that counts them if some are gone), "now", or at a serial.
+        tuple that its sources still have, "now", or at a serial.  ``was`` is the query's name in an earlier
+        version of the application: it goes on under its new one.
 
         ``importance="amount * 2"`` says how much a tuple matters if some must be dropped, which happens only
         under ``hg.policies.shedding(strategy="semantic")``.
         """
-        self._pipeline.add_output(name, self._port, sink, qos, keep, start, importance, query_class)
+        self._pipeline.add_output(name, self._port, sink, qos, keep, start, importance, query_class, was)
         return self
 
     def __repr__(self) -> str:

@@ -93,7 +93,7 @@ class Nodes:
         self.importance = importances(network)
         for place, box in enumerate(network.boxes):
             feeds, ports = self._feeds(box.ports)
-            what = _operator_data(box.operator)
+            what = operator_data(box.operator)
             key = box.key or self._key(what, feeds, ports, seen)
             node = Node(
                 place, box.name, key, box.operator, None, box.operator.inputs, feeds, ports,
@@ -198,11 +198,13 @@ class Nodes:
         }
 
     def _what(self, node: Node) -> dict[str, Any]:
-        """All that makes a box's key, but for its columns in, which those of the boxes before it are."""
+        """All that makes a box's key, but for what those of the boxes before it tell."""
         assert node.operator is not None
         names = [[self._feed_name(node.feeds[arrow]) for arrow in port] for port in node.ports]
-        data = _operator_data(node.operator)
-        del data["inputs"], data["label"]
+        data = operator_data(node.operator)
+        del data["label"]
+        if not node.stateful:  # what a state was made of counts when another version goes on from it
+            del data["inputs"]
         return data | {"reads": names}
 
     def _feed_name(self, feed: Feed) -> str:
@@ -216,7 +218,7 @@ def _schema_data(schema: pa.Schema) -> list[list[str]]:
     return [[field.name, str(field.type)] for field in schema]
 
 
-def _operator_data(operator: Operator) -> dict[str, Any]:
+def operator_data(operator: Operator) -> dict[str, Any]:
     """An operator as plain data: two that compute the same have the same, in any process."""
     return {
         "type": type(operator).__name__,

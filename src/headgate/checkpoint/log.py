@@ -30,8 +30,11 @@ from headgate.errors import RunError
 
 COMPACT_EVERY = 100
 _LOG, _SNAPSHOTS = "log", "snapshots"
-_IN_POSITION = ("offsets", "sources", "unread")
-"""What a start record says of finite sources: a snapshot has it in its position, as large as it may be."""
+_IN_POSITION = ("offsets", "sources", "unread", "heirs", "placed", "renamed", "restarted")
+"""What a start record says of sources and of what has changed: a snapshot has it in its position."""
+FORMAT = 3
+"""3: a new version of a pipeline says whose states its boxes take over; 2: sources log what they have
+learned, 1: all that they remember; version 0.3 wrote no number."""
 _RECORD = re.compile(r"\d{12,}\.json$")
 _AGAIN = 5
 """How often recovery starts over because another run, which still compacts, took a record from under it."""
@@ -52,6 +55,10 @@ class Log:
         self._since_snapshot = 0
         self._at = ""
         """The file that is being taken in."""
+
+    def elsewhere(self, storage: Storage) -> None:
+        """Go on in another place, which no owner has been asked to give up."""
+        self.storage, self._taken = storage, []
 
     def take(self, claim: Claim) -> None:
         """Let nothing be committed any more by the owner before."""
@@ -81,8 +88,11 @@ class Log:
                 "from there."
             )
 
-    def recover(self, nodes: Nodes, app: str) -> tuple[Position, list[Data], Data | None]:
-        """The position that the log tells, steps that were announced and not committed, the last start."""
+    def recover(self, nodes: Nodes, app: str | None) -> tuple[Position, list[Data], Data | None]:
+        """The position that the log tells, steps that were announced and not committed, the last start.
+
+        ``app`` is None for who looks at a checkpoint, whatever its application.
+        """
         for left in range(_AGAIN, -1, -1):
             snapshots = [name for _, name in self._numbered(_SNAPSHOTS)]
             try:
@@ -103,7 +113,9 @@ class Log:
                 ) from error
         raise AssertionError("unreachable")
 
-    def _recover(self, nodes: Nodes, app: str, snapshots: list[str]) -> tuple[Position, list[Data], Any]:
+    def _recover(
+        self, nodes: Nodes, app: str | None, snapshots: list[str]
+    ) -> tuple[Position, list[Data], Any]:
         position = Position(nodes)
         start: Data | None = None
         self.next = self._since_snapshot = 0
@@ -167,8 +179,15 @@ class Log:
         if left:
             self.intents[intent["step"]] = {**intent, "nodes": left}
 
-    def _check_app(self, record: Data, app: str) -> None:
-        if record["app"] != app:
+    def _check_app(self, record: Data, app: str | None) -> None:
+        written = record.get("start", record).get("format", 0)
+        if written > FORMAT:
+            raise RunError(
+                f"checkpoint '{self.storage.root}' was written by a newer version of Headgate (its log has "
+                f"format {written}, this version reads up to {FORMAT}); run it with that version, or start "
+                "from a copy or a savepoint that was made before the upgrade."
+            )
+        if app is not None and record["app"] != app:
             raise RunError(
                 f"checkpoint '{self.storage.root}' belongs to application '{record['app']}', not to '{app}'; "
                 "give each application a checkpoint of its own."

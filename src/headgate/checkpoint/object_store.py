@@ -248,17 +248,14 @@ def _client(root: str, options: Mapping[str, str]) -> tuple[Any, Any]:
         found = _clients.get(key)
         if found is None:
             stores = importlib.import_module("obstore.store")
-            if root.startswith("memory:"):
-                found = stores.MemoryStore()
-            else:
-                client: dict[str, Any] = {k: v for k, v in options.items() if k in _CLIENT}
-                if "allow_http" in client:
-                    client["allow_http"] = str(client["allow_http"]).lower() in ("true", "1")
-                config = {k: v for k, v in options.items() if k not in _CLIENT}
-                try:
-                    found = stores.from_url(root, config=config, client_options=client, retry_config=_RETRY)
-                except (errors.BaseError, ValueError) as error:
-                    raise RunError(f"checkpoint '{root}' cannot be used: {_first_line(error)}.") from error
+            client: dict[str, Any] = {k: v for k, v in options.items() if k in _CLIENT}
+            if "allow_http" in client:
+                client["allow_http"] = str(client["allow_http"]).lower() in ("true", "1")
+            config = {k: v for k, v in options.items() if k not in _CLIENT}
+            try:
+                found = stores.from_url(root, config=config, client_options=client, retry_config=_RETRY)
+            except (errors.BaseError, ValueError) as error:
+                raise RunError(f"checkpoint '{root}' cannot be used: {_first_line(error)}.") from error
             _clients[key] = found
     return found, errors
 

@@ -19,7 +19,6 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """Schemes of stores that a checkpoint can be in."""
-_TESTS = ("memory",)
 
 
 def store_url(place: str | os.PathLike[str], mistake: type[HeadgateError]) -> str | None:
@@ -29,7 +28,7 @@ def store_url(place: str | os.PathLike[str], mistake: type[HeadgateError]) -> st
     if url is None or url["scheme"].lower() == "file":
         return None
     scheme = url["scheme"].lower()
-    if scheme not in STORES + _TESTS:
+    if scheme not in STORES:
         known = ", ".join(f"{known}://" for known in STORES)
         raise mistake(
             f"checkpoint: '{name}' is in a store ({scheme}:) that Headgate cannot reach. It can be "

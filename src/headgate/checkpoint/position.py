@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.checkpoint.graph import Nodes
 from headgate.checkpoint.memory import merged
-from headgate.checkpoint.offsets import Extent, Offsets
+from headgate.checkpoint.offsets import Admitted, Extent, Offsets
 
 Data = dict[str, Any]
 
@@ -58,6 +58,8 @@ class StatePart:
     """What the state is called once it holds this."""
     check: int | None = None
     """The checksum of the part; version 0.3 wrote none."""
+    layout: list[str | None] | None = None
+    """An earlier version of the box wrote it, with these aggregates (``checkpoint.layouts``)."""
 
 
 @dataclass
@@ -73,6 +75,16 @@ class NodePosition:
     rows_out: int = 0
     shed: dict[str, int] = field(default_factory=dict)
     """By reason, tuples that load shedding has dropped before it, ever since the application began."""
+
+
+def noted(part: StatePart, was: list[str | None], now: list[str | None]) -> StatePart:
+    """A part of a state that goes over to another version of its box.
+
+    An aggregate that the new one does not have counts no longer, even if a later version has it again: in
+    between it missed rows.
+    """
+    known = was if part.layout is None else part.layout
+    return replace(part, layout=[each if each in now else None for each in known])
 
 
 def _node_data(own: NodePosition) -> Data:
@@ -149,13 +161,56 @@ class Position:
                 offsets.sources[place] = old.sources[self.names.index(name)]
         self.names, self.offsets = names, offsets
 
+    # --- another version of the pipeline ------------------------------------------------------------
+
+    def rename(self, renamed: dict[str, dict[str, str]]) -> None:
+        """Sources and queries have new names, told as new to old."""
+        old = {old: new for new, old in renamed.get("sources", {}).items()}
+        self.names = [old.get(name, name) for name in self.names]
+        for table, names in (
+            (self.sources, old),
+            (self.unread, old),
+            (self.failed, queries := {old: new for new, old in renamed.get("queries", {}).items()}),
+            (self.claims, queries),
+        ):
+            told: dict[str, Any] = table
+            for was, now in names.items():
+                if was in told:
+                    told[now] = told.pop(was)
+
+    def restart(self, sources: Collection[str]) -> None:
+        """These are read from their beginning, and nothing of them has been."""
+        for place, name in enumerate(self.names):
+            if name in sources:
+                self.offsets.sources[place] = Admitted()
+                self.sources.pop(name, None)
+
+    def take_over(self, heirs: dict[str, Data]) -> None:
+        """Boxes go on from the states of others; ``heirs`` by key: whose, and the aggregates of both."""
+        taken = {}
+        for key, told in heirs.items():
+            old = self.nodes[told["of"]]
+            own = taken[key] = self._new(key)
+            own.cursor, own.late, own.rows_out, own.shed = old.cursor, old.late, old.rows_out, dict(old.shed)
+            own.state = [noted(part, told["was"], told["now"]) for part in old.state]
+        self.nodes |= taken
+
+    def place(self, placed: dict[str, int]) -> None:
+        """Nodes begin anew at these serials."""
+        for key, serial in placed.items():
+            own = self.nodes[key] = self._new(key)
+            own.cursor = serial
+
     # --- records ------------------------------------------------------------------------------------
 
     def apply(self, record: Data) -> list[str]:
         """Take a record in; returns names of files that nothing refers to any more."""
         garbage: list[str] = []
         if record["kind"] == "start":
-            self._start(record["pipeline"])
+            self.rename(record.get("renamed", {}))
+            self.restart(record.get("restarted", ()))
+            self._start(record["pipeline"], record.get("heirs", {}))
+            self.place(record.get("placed", {}))
         for place, extent in record.get("admitted", ()):
             self.offsets.admit(place, Extent(*extent))
         if "offsets" in record:
@@ -186,9 +241,10 @@ class Position:
         for name, learned in news.items():
             self.sources[name] = merged(self.sources.get(name), learned)
 
-    def _start(self, pipeline: Data) -> None:
+    def _start(self, pipeline: Data, heirs: dict[str, Data]) -> None:
         """A run begins: a node that it does not have was removed, and begins anew if it ever comes back."""
         self.renumber([source["name"] for source in pipeline["sources"]])
+        self.take_over(heirs)
         self.forget_claims(pipeline["queries"])
         known = _keys(pipeline)
         for key in [key for key in self.nodes if key not in known]:
@@ -196,6 +252,8 @@ class Position:
                 self.nodes[key] = self._new(key)
             else:
                 del self.nodes[key]
+        for key in known:
+            self.nodes.setdefault(key, self._new(key))
 
     def forget_trimmed(self, pipeline: Data, there: Callable[[Extent], bool]) -> None:
         """Drop extents that cannot be read any more, as the run that trimmed them did.

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.checkpoint import checks
+from headgate.checkpoint.layouts import fitted
 from headgate.checkpoint.position import StatePart
 from headgate.checkpoint.storage import Storage
 from headgate.graph.operator import Operator
@@ -48,12 +49,12 @@ def take(
     found = missing is not None
     if missing is None:
         last = max((i for i, part in enumerate(mine) if part.full), default=-1)
-        state = operator.restore([load(storage, mine[last])]) if last >= 0 else operator.open()
+        state = operator.restore([load(storage, mine[last], operator)]) if last >= 0 else operator.open()
         missing = mine[last + 1 :]
         assert state is not None
         state.track()
     for part in missing:
-        state.apply(load(storage, part))
+        state.apply(load(storage, part, operator))
     return state, found or not mine
 
 
@@ -76,7 +77,7 @@ def _whole(shard: Shard) -> bool:
 
 def _gathered(storage: Storage, operator: Operator, parts: Sequence[StatePart], shard: Shard) -> Any:
     """A shard's state from files that were cut in another way: of each, the keys that fall to it."""
-    tables = [(part.full, _mine(operator, load(storage, part), shard)) for part in parts]
+    tables = [(part.full, _mine(operator, load(storage, part, operator), shard)) for part in parts]
     state = operator.restore([table for full, table in tables if full])
     assert state is not None
     state.track()
@@ -94,6 +95,11 @@ def _mine(operator: Operator, table: pa.Table, shard: Shard) -> pa.Table:
     return table.filter(pa.array((found >= low) & (found < high)))
 
 
+def whole(storage: Storage, operator: Operator, parts: Sequence[StatePart]) -> Any:
+    """The state of all keys, to be looked at."""
+    return _gathered(storage, operator, parts, (0, 1, 1))
+
+
 def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | None:
     """The changes that a state of that version lacks; None if it cannot be brought up to date."""
     for place, part in enumerate(parts):
@@ -103,7 +109,13 @@ def _since(parts: Sequence[StatePart], version: str) -> Sequence[StatePart] | No
     return None
 
 
-def load(storage: Storage, part: StatePart) -> pa.Table:
+def load(storage: Storage, part: StatePart, operator: Operator) -> pa.Table:
+    """A part as it was written; one of an earlier version of its box as the present one would have."""
+    table = _read(storage, part)
+    return table if part.layout is None else fitted(table, part.layout, part.full, operator)
+
+
+def _read(storage: Storage, part: StatePart) -> pa.Table:
     path = storage.path(part.file)
     storage.require_private("states", part.file)
     try:

@@ -4,7 +4,8 @@ The one promise that everything rests on is an exclusive create: of two processe
 one is told that it exists, and a reader of the name sees all of it or nothing.  A place that cannot promise
 that is refused when the run starts.
 
-``local_folder`` keeps the promise with hard links, on a disk or a mounted file system.
+``local_folder`` keeps the promise with hard links, on a disk or a mounted file system; ``object_store`` with
+conditional requests.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from headgate.cli.generate import generate
 from headgate.cli.machine import draw
 from headgate.cli.recordings import recordings
 from headgate.cli.request import request
+from headgate.cli.upgrades import ReplayQueries, ResetQueries, upgrades
 from headgate.connectors import maven
 from headgate.engines.base import Engine, Until
 from headgate.engines.simulated import Simulated
@@ -83,6 +84,7 @@ cli.command()(request)
 cli.add_typer(generate)
 cli.add_typer(calibration)
 cli.add_typer(recordings)
+upgrades(cli)
 
 AppFile = Annotated[
     Path, typer.Argument(help="A Python file with 'app = hg.App(…)' or 'build()', or a file of SQL.")
@@ -234,6 +236,12 @@ def run(
     admit: Annotated[
         str, typer.Option(help="'goals': refuse queries that join if that would break a goal; 'all'.")
     ] = "all",
+    reset: ResetQueries = None,
+    replay: ReplayQueries = None,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option(help="Spark: begin the new --checkpoint from this folder of `headgate savepoint`."),
+    ] = None,
     lineage: Annotated[
         str | None, typer.Option(help="Add OpenLineage events to this file, or send them to this URL.")
     ] = None,
@@ -254,7 +262,14 @@ def run(
     """
     rows = int(packet_rows) if packet_rows and packet_rows.isdigit() else packet_rows
     options: dict[str, dict[str, Any]] = {
-        "spark": {"checkpoint": checkpoint, "master": master, "take_over": take_over or None},
+        "spark": {
+            "checkpoint": checkpoint,
+            "master": master,
+            "reset": reset,
+            "replay": replay,
+            "take_over": take_over or None,
+            "savepoint": from_savepoint,
+        },
         "threads": {"packet_rows": rows, "allocator": allocator, "grace": grace},
     }
     where = _page(page, page_at)

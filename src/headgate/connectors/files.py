@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,10 +30,19 @@ class FileSource(Source):
 
     path: str
 
-    def __init__(self, path: str, format: formats.Format, schema: pa.Schema, follow: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        format: formats.Format,
+        schema: pa.Schema,
+        follow: bool,
+        added: frozenset[str] = frozenset(),
+    ) -> None:
         self.path: str = path
         self.format = format
         self.schema = schema
+        self.added = added
+        """Columns that came later: older files lack them, and their rows have null there."""
         self.finite = not follow
         self.live = follow
 
@@ -44,6 +53,10 @@ class FileSource(Source):
     def files(self) -> list[str]:
         """The files there are now, sorted by path."""
         return _list(self.path)
+
+    def expected(self, found: pa.Schema) -> pa.Schema:
+        """The columns that a file which has those of ``found`` must have."""
+        return _without(self.schema, self.added.difference(found.names))
 
     @property
     def rows(self) -> int:
@@ -74,9 +87,12 @@ class _Files:
         self._cutter = Cutter(self._batches)
 
     def _scan(self, needs: Needs, skip: int) -> Any:
-        schema = self._source.schema
-        scan = Scan(self._files, needs, lambda file, found: formats.check_schema(file, found, schema), skip)
-        return scan.batches()
+        expected = self._source.expected
+
+        def check(file: str, found: pa.Schema) -> None:
+            formats.check_schema(file, found, expected(found))
+
+        return Scan(self._files, needs, check, skip).batches()
 
     def _in_turn(self) -> Any:
         return (batch for file in self._files for batch in self._source.batches(file))
@@ -167,7 +183,8 @@ def from_files(
     is guessed from the files' names.  ``schema`` is by default that of the first file.  With ``follow`` the
     folder is watched and each new file read once; move files into it, since a file is read as soon as its
     name appears, and put new rows into new files.  Files that were read may be removed.  Names that begin
-    with ``.`` or ``_`` are left out.
+    with ``.`` or ``_`` are left out.  A column of ``schema`` that the last parquet file has may be missing in
+    others, whose rows have null there.
 
     A line of JSON that is no object of the schema (broken, of another type, not UTF-8, more than 1,000 levels
     deep) goes to the application's dead letters with its file and number; without dead letters it stops the
@@ -188,12 +205,17 @@ def from_files(
         promised = _file_schema(chosen, files[0])
     else:
         promised = normalise(schema)
+    added = frozenset[str]()
     for file in files[: _CHECK_AHEAD if chosen.has_footer else 1]:
         try:
-            chosen.check(file, promised)
+            if schema is not None and chosen.has_footer:
+                added |= set(promised.names).difference(chosen.schema(file).names)
+                # The last file tells whether a column came later, or is a mistake.
+                added -= set(promised.names).difference(chosen.schema(files[-1]).names)
+            chosen.check(file, _without(promised, added))
         except (OSError, pa.ArrowException) as error:
             raise SourceError(formats.explain(file, error)) from error
-    return FileSource(name, chosen, promised, follow)
+    return FileSource(name, chosen, promised, follow, added)
 
 
 def _file_schema(format: formats.Format, file: str) -> pa.Schema:
@@ -203,6 +225,10 @@ def _file_schema(format: formats.Format, file: str) -> pa.Schema:
         raise SourceError(formats.explain(file, error)) from error
     except PipelineError as error:
         raise SourceError(f"File '{file}': {error}") from error
+
+
+def _without(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in names]) if names else schema
 
 
 def _list(path: str) -> list[str]:

@@ -1,8 +1,12 @@
-"""``hg.to_kafka(servers, topic, key="user_id")``: results as records of a topic, written by the Spark engine.
+"""``hg.to_kafka(servers, topic, key="user_id")``: results as records of a topic.
 
-At least once: after a crash, the records of the last step may be there twice.  Each record names its query,
-its step and the checkpoint in headers (``headgate-query``, ``headgate-step``, ``headgate-checkpoint``); a
-repeated step has the same ones, so a reader can drop what it has seen.
+Exactly once, for readers of committed records: a step is one transaction (``kafka_transactions``), with a
+producer of the driver's.
+
+At least once with ``exactly_once=False``: a job of Spark's connector writes the step, and after a crash the
+records of the last step may be there twice.  Each then names its query, its step and the checkpoint in
+headers (``headgate-query``, ``headgate-step``, ``headgate-checkpoint``); a repeated step has the same ones,
+so a reader can drop what it has seen.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ import pyarrow.types as pt
 
 from headgate.connectors import json_encode
 from headgate.connectors.kafka import check_format, check_options, check_servers, check_topic
-from headgate.connectors.sink import Sink, Writer
+from headgate.connectors.kafka_offsets import client_options
+from headgate.connectors.kafka_transactions import KafkaTransactions
+from headgate.connectors.transactions import TransactionalSink, Transactions
 from headgate.connectors.values import Writing
-from headgate.errors import HeadgateError, SinkError
+from headgate.errors import HeadgateError, SinkError, SourceError
 from headgate.graph.schema import require_columns
 
 QUERY_HEADER = "headgate-query"
@@ -26,8 +32,8 @@ STEP_HEADER = "headgate-step"
 CHECKPOINT_HEADER = "headgate-checkpoint"
 
 
-class KafkaSink(Sink):
-    """One topic.  ``options`` go to Spark's connector as they are."""
+class KafkaSink(TransactionalSink):
+    """One topic.  ``options`` are those of Spark's connector."""
 
     def __init__(
         self,
@@ -37,6 +43,7 @@ class KafkaSink(Sink):
         value: str | None,
         options: Mapping[str, str],
         writing: Writing | None = None,
+        exactly_once: bool = True,
     ) -> None:
         self.servers = servers
         self.topic = topic
@@ -45,13 +52,18 @@ class KafkaSink(Sink):
         self.writing = writing
         """How rows are written, where not as JSON."""
         self.options = dict(options)
+        self.exactly_once = exactly_once
+        self.target = f"topic {topic} at {servers}"
 
-    def open(self, query: str, schema: pa.Schema) -> Writer:
+    def transactions(self, query: str, schema: pa.Schema, checkpoint: str, known: bool) -> Transactions:
         self.check(query, schema)
-        raise SinkError(
-            f"Query '{query}': to_kafka (topic '{self.topic}') needs the Spark engine: "
-            "app.run(engine='spark')."
-        )
+        if not self.exactly_once:
+            raise SinkError(
+                f"Query '{query}': to_kafka (topic '{self.topic}') with exactly_once=False needs the Spark "
+                "engine: app.run(engine='spark')."
+            )
+        at = (self.servers, self.topic, self.options)
+        return KafkaTransactions(*at, self.encode, query, checkpoint, known)
 
     def check(self, query: str, schema: pa.Schema) -> None:
         """Raise an error if rows of ``schema`` cannot be written."""
@@ -118,8 +130,9 @@ def to_kafka(
     registry: str | None = None,
     message: str | None = None,
     options: Mapping[str, str] | None = None,
+    exactly_once: bool = True,
 ) -> KafkaSink:
-    """A sink that writes each row to ``topic`` at ``servers`` ("host:port,..."), on the Spark engine.
+    """A sink that writes each row to ``topic`` at ``servers`` ("host:port,...").
 
     The value is the row as a JSON object, without its null fields, or with ``value=`` the bytes of that
     column.  ``key`` is the column whose text is the record's key: rows of one key go to one partition, in
@@ -130,6 +143,10 @@ def to_kafka(
     schema is registered under the subject TOPIC-value, and its number stands before each value.  With
     ``format="protobuf"`` ``schema`` and ``message`` are as in ``from_kafka``; a registry must know the
     message already.
+
+    Each step is a transaction: who reads committed records (``isolation.level=read_committed``) sees each row
+    once.  With ``exactly_once=False`` Spark's connector writes instead, on the Spark engine; a crash may then
+    repeat a step, which the records' headers tell.
     """
     where = check_servers(servers, "to_kafka", SinkError)
     check_topic(topic, "to_kafka", SinkError)
@@ -137,13 +154,18 @@ def to_kafka(
         if column is not None and not isinstance(column, str):
             raise SinkError(f"to_kafka: {name} must be a column's name, not {column!r}.")
     given = check_options(options, "to_kafka", SinkError)
+    if exactly_once:
+        try:
+            client_options(given)
+        except SourceError as error:
+            raise SinkError(str(error).replace("from_kafka", "to_kafka")) from None
     check_format(format, schema, registry, message, "to_kafka", SinkError)
     if format == "json":
         if schema is not None:
             raise SinkError(
                 "to_kafka: JSON has the query's own columns; schema= is for format='avro' or 'protobuf'."
             )
-        return KafkaSink(where, topic, key, value, given)
+        return KafkaSink(where, topic, key, value, given, None, exactly_once)
     if value is not None:
         raise SinkError(
             f"to_kafka: value='{value}' is written as it is, so it has no format; leave one of them out."
@@ -152,4 +174,4 @@ def to_kafka(
         writing = Writing(format, schema, message, registry, topic)
     except HeadgateError as error:
         raise SinkError(f"to_kafka (topic '{topic}'): {error}") from error
-    return KafkaSink(where, topic, key, None, given, writing)
+    return KafkaSink(where, topic, key, None, given, writing, exactly_once)

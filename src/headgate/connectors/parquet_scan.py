@@ -36,7 +36,8 @@ _NULLS = 1 << 17
 def decode(opened: pq.ParquetFile, group: int, needs: Needs) -> list[pa.RecordBatch]:
     """The rows of a row group in the types of ``needs.schema``; what is not needed is null."""
     rows = opened.metadata.row_group(group).num_rows
-    names = needs.names if wanted(opened, group, needs) else []
+    stored = opened.schema_arrow.names  # an older file may lack columns that came later
+    names = [name for name in needs.names if name in stored] if wanted(opened, group, needs) else []
     if not names:
         return _filled({}, rows, needs.schema)
     table = opened.read_row_group(group, columns=names, use_threads=False)

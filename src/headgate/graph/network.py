@@ -41,6 +41,8 @@ class Source:
     idle_after: float | None = None
     request: Request | None = None
     """The request that it belongs to; None: it is the application's."""
+    was: str | None = None
+    """Its name in an earlier version of the application."""
 
 
 @dataclass(eq=False)
@@ -91,6 +93,8 @@ class Output:
     """Queries of a higher class go first, where the policy knows classes."""
     request: Request | None = None
     """The request that it belongs to; None: it is the application's."""
+    was: str | None = None
+    """The query's name in an earlier version of the application."""
 
     @property
     def schema(self) -> pa.Schema:

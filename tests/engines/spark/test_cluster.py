@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headgate.connectors.maven import spark_home
-from object_stores import BUCKET, options, s3_server
+from object_stores import BUCKET, options
 from servers import HOST, LOCAL, Cluster
 from waiting import PATIENCE
 
@@ -178,20 +178,14 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith("headgate-")]
 
 
-@pytest.fixture
-def store() -> Iterator[dict[str, Any]]:
-    """A checkpoint that is in no folder."""
-    with s3_server() as address:
-        yield {"checkpoint": f"s3://{BUCKET}/shop", "storage_options": options(address)}
-
-
 def test_a_cluster_whose_executors_lack_the_package_gives_the_answers_of_threads(
-    cluster: Cluster, program: Path, bare_python: str, answers: Any, tmp_path: Path, store: dict[str, Any]
+    cluster: Cluster, program: Path, bare_python: str, answers: Any, tmp_path: Path, s3: str
 ) -> None:
     """Although it is adaptive, speculates, gives executors back, and one of them is killed in a step.
 
     Driver and executors share no folder: orders, states and the spool are in an object store.
     """
+    store = {"checkpoint": f"s3://{BUCKET}/shop", "storage_options": options(s3)}
     where = json.dumps({"master": cluster.master, "options": {**SETTINGS, **USERS}, **store})
     fault = tmp_path / "executor-was-killed"
     env = {"PYSPARK_PYTHON": bare_python, "TMPDIR": str(tmp_path), "FAULT": str(fault)}

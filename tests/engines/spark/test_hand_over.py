@@ -15,7 +15,7 @@ class Outlet:
     def __init__(self, target: str, said: list[Any], others: threading.Barrier | None = None) -> None:
         self.target, self._said, self._others = target, said, others
 
-    def hand_over(self, parts: list[Any], step: int) -> None:
+    def hand_over(self, parts: list[Any], step: int, repeated: bool) -> None:
         if self._others is not None:
             self._others.wait(60.0)
         for part in parts:
@@ -30,7 +30,7 @@ def given(outlets: list[Outlet], parts: list[list[Any]]) -> dict[int, Any]:
         outlets=dict(enumerate(outlets)), nodes=SimpleNamespace(all=names), guard=lambda work, worker: None
     )
     step: Any = SimpleNamespace(number=1)
-    return Workers(run, 1, False)._hand_over(step, dict(enumerate(parts)))
+    return Workers(run, 1, False)._hand_over(step, dict(enumerate(parts)), False)
 
 
 def test_tables_are_written_at_the_same_time() -> None:

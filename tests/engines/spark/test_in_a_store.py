@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from headgate.checkpoint.object_store import ObjectStore
 from headgate.errors import RunError
 from headgate.scheduling.interface import Call
 from killed_driver import QUICK, Trains
-from object_stores import BUCKET, Way, options, s3_server
+from object_stores import BUCKET, Way, options
 
 
 class Whole(Trains):
@@ -27,18 +26,6 @@ class Whole(Trains):
 
 pytestmark = pytest.mark.xdist_group("spark")
 QUERIES = 24
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as address:
-        yield address
-
-
-@pytest.fixture
-def way(server: str) -> Iterator[Way]:
-    with Way(server) as found:
-        yield found
 
 
 def spark(way: Way, name: str) -> hg.Spark:

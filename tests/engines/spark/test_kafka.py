@@ -330,10 +330,11 @@ def test_poison_is_a_dead_letter_and_a_tombstone_no_row(
     assert [json.loads(b["row"])["offset"] for b in bad if b["queries"] == "plain"] == [6, 7]
 
 
-def sent(servers: str, topic: str, rows: Rows) -> None:
+def sent(servers: str, topic: str, rows: Rows, exactly_once: bool) -> None:
     app = hg.App("kafka")
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    keyed(app.source("in", hg.from_batches([batch]))).to("sums", hg.to_kafka(servers, topic, key="user"))
+    sink = hg.to_kafka(servers, topic, key="user", exactly_once=exactly_once)
+    keyed(app.source("in", hg.from_batches([batch]))).to("sums", sink)
     app.run(engine())
 
 
@@ -349,17 +350,20 @@ def records_of(broker: Broker, topic: str, count: int) -> list[Any]:
     return records
 
 
-def test_results_go_to_a_topic_by_key_with_query_and_step(broker: Broker, driver: Apart) -> None:
-    broker.create_topic("results", partitions=2)
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_results_go_to_a_topic_by_key(broker: Broker, driver: Apart, exactly_once: bool) -> None:
+    """Where a step may come again, each record has its query and step."""
+    topic = f"results-{exactly_once}"
+    broker.create_topic(topic, partitions=2)
     rows = [{"partition": 0, "id": i, "user": f"u{i % 5}"} for i in range(100)]
-    driver(sent, broker.servers, "results", rows)
-    records = records_of(broker, "results", 100)
+    driver(sent, broker.servers, topic, rows, exactly_once)
+    records = records_of(broker, topic, 100)
     wanted = by_threads(rows)
     for user in {row["user"] for row in rows}:
         own = [record for record in records if record.key() == user.encode()]
         assert len({record.partition() for record in own}) == 1
         assert [json.loads(record.value()) for record in own] == [r for r in wanted if r["user"] == user]
-    for record in records:
+    for record in records if not exactly_once else ():
         headers = dict(record.headers())
         assert headers["headgate-query"] == b"sums"
         assert int(headers["headgate-step"]) > 0

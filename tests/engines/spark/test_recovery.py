@@ -276,15 +276,28 @@ def test_a_changed_stateless_query_goes_on_where_it_was(tmp_path: Path) -> None:
     assert read(tmp_path / "out" / "some") in changed_at
 
 
-def test_a_changed_stateful_query_is_refused(tmp_path: Path) -> None:
+def test_a_changed_stateful_query_is_refused_unless_it_may_begin_anew(tmp_path: Path) -> None:
     write_orders(tmp_path / "orders", 1, 300, seed=1)
-    simple(tmp_path, {"sums": "amount < 50"}, stateful=True).run(spark(tmp_path))
-    with pytest.raises(
-        RunError, match=r"query 'sums' has changed.*another name, or start with a new checkpoint"
-    ):
-        simple(tmp_path, {"sums": "amount < 60"}, stateful=True).run(spark(tmp_path))
-    # Nothing was damaged by that.
-    simple(tmp_path, {"sums": "amount < 50"}, stateful=True).run(spark(tmp_path))
+
+    def app(aggregate: str) -> hg.App:
+        made = hg.App("simple")
+        orders = made.source("orders", hg.from_files(tmp_path / "orders"))
+        orders.key_by("user").running(aggregate).to("sums", hg.to_parquet(tmp_path / "out"))
+        return made
+
+    app("sum(amount) AS total").run(spark(tmp_path))
+    with pytest.raises(RunError, match=r"query 'sums' has changed.*--reset sums.*--replay sums"):
+        app("max(amount) AS high").run(spark(tmp_path))
+    app("sum(amount) AS total").run(spark(tmp_path))  # nothing was damaged by that
+    before = len(read(tmp_path / "out"))
+    app("max(amount) AS high").run(spark(tmp_path, replay=["sums"]))
+    again = read(tmp_path / "out")[before:]
+    best: dict[int, int] = {}
+    for row, given in zip(read(tmp_path / "orders"), again, strict=True):
+        best[row["user"]] = max(best.get(row["user"], 0), row["amount"])
+        assert given["high"] == best[row["user"]]
+    app("max(amount) AS high").run(spark(tmp_path))
+    assert len(read(tmp_path / "out")) == before + len(again)
 
 
 def test_the_checkpoint_of_another_application_is_refused(tmp_path: Path) -> None:

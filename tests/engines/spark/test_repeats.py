@@ -194,7 +194,7 @@ def test_records_of_kafka_name_their_checkpoint(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1, 2], "__serial": [0, 1], "__arrival": [0.0, 0.0]})
     with pa.ipc.new_stream(str(file), batch.schema) as writer:
         writer.write_batch(batch)
-    sink = hg.to_kafka("localhost:1", "topic")
+    sink = hg.to_kafka("localhost:1", "topic", exactly_once=False)
     records = staged._Records(Folder(str(tmp_path)), [(file.name, None)], sink, "alerts", 7, "abc")
     [made] = records(iter([batch]))
     headers = made.column("headers").to_pylist()

@@ -16,6 +16,7 @@ from headgate.connectors.parquet import to_parquet
 from headgate.connectors.rate import from_rate
 from headgate.connectors.sink import Sink
 from headgate.connectors.source import Source
+from headgate.connectors.sql_sink import to_sql
 from headgate.connectors.table import from_table
 from headgate.connectors.table_sink import to_table
 from headgate.errors import PipelineError, nearest
@@ -52,7 +53,7 @@ def sink(name: str, to: Any, options: Mapping[str, Any]) -> Sink:
     if not isinstance(to, str) or not to:
         raise PipelineError(
             f"{what}: say where its results go with to = '…': a folder for Parquet files, 'console', "
-            "'kafka://server:9092/topic' or 'table:shop.alerts'."
+            "'kafka://server:9092/topic', 'sqlite:///shop.db' or 'table:shop.alerts'."
         )
     if to == "console":
         return _called(to_console, what, options)  # type: ignore[no-any-return]
@@ -61,6 +62,8 @@ def sink(name: str, to: Any, options: Mapping[str, Any]) -> Sink:
         return _called(to_kafka, what, {"servers": servers, "topic": topic, **options})  # type: ignore[no-any-return]
     if to.startswith("table:"):
         return _called(to_table, what, {"name_or_options": to.removeprefix("table:"), **options})  # type: ignore[no-any-return]
+    if to.startswith(("sqlite://", "postgresql://")):
+        return _called(to_sql, what, {"database": to, **options})  # type: ignore[no-any-return]
     return _called(to_parquet, what, {"path": to.removeprefix("parquet:"), **options})  # type: ignore[no-any-return]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from headgate.checkpoint.opening import open_storage
+from headgate.checkpoint.savepoint import savepoint
+from headgate.checkpoint.storage import Storage
 from headgate.control.commands import add_query, set_something, status
 from headgate.control.socket import Handler
 from headgate.engines.spark.shell import Shell
@@ -21,6 +24,8 @@ def handlers(run: Shell) -> dict[str, Handler]:
         "status": lambda _: status(run) | {"step": run.position.step},
         "restart": lambda given: _restart(run, given),
         "history": lambda _: _history(run),
+        "checkpoint": lambda _: {"root": _kept(run).root},
+        "savepoint": lambda given: _savepoint(run, given),
         "set": lambda given: set_something(run, given),
         "add": lambda given: add_query(run, given),
     }
@@ -46,6 +51,19 @@ def _restart(run: Shell, given: dict[str, Any]) -> dict[str, Any]:
                 break
             run.alarm.wait(0.1)
         return {"ok": True, "query": query, "went_on": _passed(run, query) > before}
+
+
+def _kept(run: Shell) -> Storage:
+    if not run.storage.durable:
+        raise PipelineError("This run has no checkpoint; start it with hg.Spark(checkpoint=…).")
+    return run.storage
+
+
+def _savepoint(run: Shell, given: dict[str, Any]) -> dict[str, Any]:
+    """The lock keeps the log as it is, and its files where they are, until they are copied."""
+    place = _kept(run)
+    with run.lock:
+        return savepoint(place, open_storage(str(given.get("folder"))))
 
 
 def _passed(run: Shell, query: str) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.checkpoint.checks import opened
 from headgate.checkpoint.storage import Storage
 from headgate.connectors.kafka_sink import CHECKPOINT_HEADER, QUERY_HEADER, STEP_HEADER, KafkaSink
 from headgate.connectors.table_sink import TableSink
@@ -23,12 +22,10 @@ from headgate.engines.spark.messages import Delivery, OutputPart
 from headgate.engines.spark.session import first_line
 from headgate.engines.spark.sinks import Claim, Outlet
 from headgate.engines.spark.tables import quoted
+from headgate.engines.spark.transaction_sinks import StagedFile, staged_files, staged_rows
 from headgate.errors import SinkError
 from headgate.graph.network import Output
 from headgate.sql.types import spark_name
-
-StagedFile = tuple[str, int | None]
-"""The name of rows that a task has staged, and their checksum."""
 
 
 class Staged(Outlet):
@@ -64,8 +61,8 @@ class Staged(Outlet):
     def delivery(self) -> Delivery:
         return Delivery("staged", keep=self.history)
 
-    def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
-        files = [(part.file, None if part.queue is None else part.queue.check) for part in parts]
+    def hand_over(self, parts: Sequence[OutputPart], step: int, repeated: bool) -> None:
+        files = staged_files(parts)
         for left in range(self._retries, -1, -1):
             try:
                 self._write(files, step)
@@ -111,9 +108,7 @@ class _Rows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            for name, check in self.files:
-                for batch in pa.ipc.open_stream(opened(self.storage, name, "queue", check)):
-                    yield batch.select(batch.schema.names[:-2])  # the last two are its order
+            yield from staged_rows(self.storage, self.files)
 
 
 class _Records:

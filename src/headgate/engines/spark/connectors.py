@@ -15,8 +15,9 @@ from headgate.connectors.parquet import ParquetSink
 from headgate.connectors.rate import RateSource
 from headgate.connectors.table import TableSource
 from headgate.connectors.table_sink import TableSink
+from headgate.connectors.transactions import TransactionalSink
 from headgate.engines.spark import connector_sinks as staged
-from headgate.engines.spark import kafka, sinks, sources, spooling, tables
+from headgate.engines.spark import kafka, sinks, sources, spooling, tables, transaction_sinks
 from headgate.graph.network import Network, Output, Source
 
 
@@ -46,14 +47,22 @@ def way_out(
     )
     if isinstance(output.sink, ParquetSink):
         return sinks.Files(output, history, identity, storage.durable)
-    if isinstance(output.sink, (KafkaSink, TableSink)):
+    if isinstance(output.sink, TableSink) or _by_spark(output):
         return staged.Staged(output, history, storage, session, retries, app, identity)
+    if isinstance(output.sink, TransactionalSink):
+        own = identity if storage.durable else ""
+        return transaction_sinks.Transacted(output, history, storage, retries, own)
     return sinks.Inline(output, history, retries)
+
+
+def _by_spark(output: Output) -> bool:
+    """Whether a job of Spark's writes its records."""
+    return isinstance(output.sink, KafkaSink) and not output.sink.exactly_once
 
 
 def connectors(network: Network) -> list[str]:
     """Jars of the connectors that an application needs and Spark does not bring along."""
     outputs = [*network.outputs, *([network.dead_letter] if network.dead_letter is not None else [])]
     kafka = any(isinstance(source.origin, KafkaSource) for source in network.sources)
-    kafka |= any(isinstance(output.sink, KafkaSink) for output in outputs)
+    kafka |= any(map(_by_spark, outputs))
     return jars("spark-kafka") if kafka else []

@@ -512,19 +512,15 @@ class SparkCore:
 
     # --- report -------------------------------------------------------------------------------------
 
-    def report(
-        self, seconds: float, tuples: Sequence[int], joined: Mapping[str, Mapping[str, int]]
-    ) -> Report:
-        """``tuples`` came from each source; of ``joined`` queries, what each source gave them in all."""
+    def report(self, seconds: float, tuples: Sequence[int], given: Mapping[str, Mapping[str, int]]) -> Report:
+        """``tuples`` came from each source; ``given``: by query, what each of its sources gave it."""
         network = self.nodes.network
-        rows = {s.name: n for s, n in zip(network.sources, tuples, strict=True)}
         least = self.catalog.least_latencies()
         for live in self.live[len(self.nodes.boxes) :]:
             report, output = live.report, live.node.output
             assert report is not None
             assert output is not None
-            given = joined.get(output.name, rows)
-            report.tuples_in = sum(given[s.name] for s in network.sources_of(output.port))
+            report.tuples_in = sum(given.get(output.name, {}).values())
             boxes = network.queries.get(output.name, ())
             report.late = sum(self.position.nodes[self.nodes.all[b].key].late for b in boxes)
             report.measure(list(live.markers))
@@ -548,7 +544,7 @@ class SparkCore:
             policy=self.driver.policy.name,
             workers=self.driver.workers,
             seconds=seconds,
-            tuples=sum(rows.values()),
+            tuples=sum(tuples),
             queries=self._left
             | {live.node.name: live.report for live in self.live if live.report is not None},
             boxes=self.driver.box_reports(),

@@ -10,24 +10,27 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeGuard
 
-from headgate.checkpoint.added_queries import first_serial, with_copies
-from headgate.checkpoint.compatibility import carry_over
+from headgate.checkpoint.added_queries import beginning
 from headgate.checkpoint.graph import Node, Nodes
 from headgate.checkpoint.identity import identity
-from headgate.checkpoint.log import Log
+from headgate.checkpoint.log import FORMAT, Log
 from headgate.checkpoint.memory import merged
+from headgate.checkpoint.names import safe_name
 from headgate.checkpoint.offsets import Extent
 from headgate.checkpoint.opening import open_storage
 from headgate.checkpoint.owner import claim
 from headgate.checkpoint.places import local_path, store_url
+from headgate.checkpoint.savepoint import begin_from
 from headgate.checkpoint.storage import Storage
+from headgate.checkpoint.upgrade import Upgrade
+from headgate.checkpoint.verdicts import Choices
 from headgate.connectors.folder import publish
 from headgate.connectors.source import source_error
 from headgate.control.line import SUCCEEDED, Line
@@ -38,6 +41,7 @@ from headgate.engines.spark import sinks
 from headgate.engines.spark.commands import handlers
 from headgate.engines.spark.connectors import connectors, way_in, way_out
 from headgate.engines.spark.core import SparkCore
+from headgate.engines.spark.given import Given
 from headgate.engines.spark.jobs import Jobs, warm_up
 from headgate.engines.spark.observing import observe
 from headgate.engines.spark.requests import Requests
@@ -58,8 +62,6 @@ from headgate.runtime.stimuli import Asked
 from headgate.scheduling import policies
 from headgate.scheduling.interface import Policy
 
-FORMAT = 2
-"""Of the log: 2 logs what sources have learned, 1 all that they remember; version 0.3 had none."""
 LEAST_BUCKETS, BUCKETS_PER_CORE = 64, 4
 """Buckets of keys, where their number is not given."""
 COUNT_SECONDS = 1.0
@@ -84,6 +86,10 @@ class Spark(Engine):
     ``retries``: how often a step or a sink that fails is tried again before the query at fault is stopped.
     ``options`` are settings of a session that is made here.  ``take_over``: take the checkpoint also from a
     run that is alive, which can commit nothing from then on.
+
+    ``reset`` and ``replay`` name queries that forget their states in the checkpoint: a reset one begins anew
+    where it was, a replayed one with the earliest row, and its results come again.  ``savepoint``: a folder
+    that ``headgate savepoint`` wrote; a new checkpoint begins there, with an identity of its own.
     """
 
     name = "spark"
@@ -100,6 +106,9 @@ class Spark(Engine):
         options: dict[str, str] | None = None,
         take_over: bool = False,
         storage_options: dict[str, str] | None = None,
+        reset: Collection[str] = (),
+        replay: Collection[str] = (),
+        savepoint: str | os.PathLike[str] | None = None,
     ) -> None:
         if workers is not None:
             check_workers(workers, "Spark")
@@ -120,6 +129,10 @@ class Spark(Engine):
         self.take_over = take_over
         self.storage_options = storage_options or {}
         self.options = options or {}
+        if savepoint is not None and checkpoint is None:
+            raise PipelineError("Spark(savepoint=…): give the new run a checkpoint= of its own, too.")
+        self.savepoint = savepoint
+        self.choices = Choices(_names(reset, "reset"), _names(replay, "replay"))
 
     def run(
         self,
@@ -139,6 +152,8 @@ class Spark(Engine):
         place.prepare()
         held = claim(place, network.name, take_over=self.take_over) if kept else None
         try:
+            if self.savepoint is not None:
+                begin_from(open_storage(self.savepoint, options=self.storage_options), place)
             if held is not None:
                 place.sweep()
                 Log(place).take(held)
@@ -213,7 +228,6 @@ class _Run(RealtimeRun):
     workers: Workers
     begin: float
     """When the application's run began, seconds since the epoch."""
-    _rows_before: list[int]
 
     def __init__(
         self,
@@ -254,13 +268,12 @@ class _Run(RealtimeRun):
         """The policy in force as it was before it began: each request gets a copy."""
         self.requests: Requests = Requests(self.lock) if before is None else before.requests
         self.log = Log(place)
-        self.nodes = Nodes(network)
-        self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        joined = with_copies(network, self.nodes, self.position, start, place)
-        if joined is not network:
-            network, self.nodes = joined, Nodes(joined)
-            self.position, self.intents, start = self.log.recover(self.nodes, network.name)
-        self.network = network
+        upgrade = Upgrade(network, self.log, engine.choices if before is None else None)
+        upgrade.refuse()
+        _rename_history(place, upgrade.record.get("renamed", {}).get("queries", {}))
+        self.network = network = upgrade.network
+        self.nodes, self.position, self.intents = upgrade.nodes, upgrade.position, upgrade.intents
+        start = upgrade.start
         workers = policy.workers(len(network.boxes), requested)
         self.pipeline = self._ship()
         self.jobs = engine._jobs(session, place, network.name, ground.exchange)
@@ -269,7 +282,6 @@ class _Run(RealtimeRun):
         self.buckets = engine.buckets or max(LEAST_BUCKETS, BUCKETS_PER_CORE * cores)
         if before is None and any(source.origin.live for source in network.sources):
             self.jobs.rehearse(self.pipeline, workers, cores)
-        gone = carry_over(self.nodes, self.position, start, place)
         for number, files in list(self.log.unpublished.items()):
             publish(files, durable=place.durable)
             self.log.published(number)
@@ -278,13 +290,7 @@ class _Run(RealtimeRun):
             # Version 0.3 did not log which folders its queries used: those of a run that began are theirs.
             for query in self.resumed:
                 self.position.claims.setdefault(query, dict(sinks.USED_BEFORE))
-        self.missed: dict[str, dict[str, int]] = {} if before is None else before.missed
-        """Of queries that joined in this run, the rows of each source that were before them."""
-        for output in network.outputs if start is not None else ():
-            if output.name not in self.resumed:
-                begin = first_serial(output, self.position, place)
-                own_rows = zip(self.position.names, self.position.offsets.sources, strict=True)
-                self.missed[output.name] = {name: own.below(begin) for name, own in own_rows}
+        self.given: Given = Given(self.nodes, self.position, None if before is None else before.given)
         self.begin = time.time() if before is None else before.begin
         self.position.clock = self.position.clock or self.begin
         offsets = self.position.offsets
@@ -300,9 +306,6 @@ class _Run(RealtimeRun):
         ]
         for number, own_source in enumerate(self.sources):
             own_source.place = number
-        self._rows_before = (
-            [own.rows for own in self.position.offsets.sources] if before is None else before._rows_before
-        )
         for source, own in zip(self.sources, self.position.offsets.sources, strict=True):
             # The position is what the log says, the source runs ahead of it.
             source.resume(copy.deepcopy(self.position.sources.get(source.source.name)), own.rows)
@@ -324,6 +327,7 @@ class _Run(RealtimeRun):
             "next": offsets.next_serial,
             # Whoever starts the application again has seen to what had failed.
             "failed": dict.fromkeys(self.position.failed) if before is None else {},
+            **upgrade.record,
         }
         if before is None:
             self.position.failed.clear()
@@ -356,8 +360,7 @@ class _Run(RealtimeRun):
             before=None if before is None else before.core,
         )
         self.core.driver.requested = requested
-        if before is None:
-            self.core.driver.problems += gone
+        self.core.driver.problems += upgrade.lost + (upgrade.gone if before is None else [])
         self._chosen = partial(_chosen, engine, workers, self.buckets, bool(ground.exchange))
         self.core.chosen = self._chosen(cores)
         self.core.requests = self.requests
@@ -471,7 +474,7 @@ class _Run(RealtimeRun):
             box.key = node.key  # two that do the same are told apart by their order, which may change now
         network = other_queries(self.network, outputs, change.remove)
         for output in outputs:
-            first_serial(output, self.position, self.storage)  # which refuses what cannot be
+            beginning(output, self.position, self.storage)  # which refuses what cannot be
         Nodes(network)
         self.successor = lambda: self._succeed(network)
         self.over.set()
@@ -552,7 +555,7 @@ class _Run(RealtimeRun):
             self.alarm.notify_all()
 
     def report(self, seconds: float) -> Report:
-        report = self.core.report(seconds, *self._came())
+        report = self.core.report(seconds, *self.given.rows(self.position))
         waits = self._waits()
         for output in self.network.outputs:
             report.queries[output.name].waits_for = waits.get(output.name)
@@ -561,18 +564,14 @@ class _Run(RealtimeRun):
 
     def observe(self, calls_seen: int) -> Observation:
         with self.lock:
-            return observe(self.core, self.sources, *self._came(), self._waits(), self.now(), calls_seen)
-
-    def _came(self) -> tuple[list[int], dict[str, dict[str, int]]]:
-        """Rows of each source in this run; and in all, of queries that joined it."""
-        rows = [own.rows for own in self.position.offsets.sources]
-        came = [now - before for now, before in zip(rows, self._rows_before, strict=True)]
-        ever = {source.name: now for source, now in zip(self.network.sources, rows, strict=True)}
-        joined = {
-            query: {name: now - missed.get(name, 0) for name, now in ever.items()}
-            for query, missed in self.missed.items()
-        }
-        return came, joined
+            return observe(
+                self.core,
+                self.sources,
+                *self.given.rows(self.position),
+                self._waits(),
+                self.now(),
+                calls_seen,
+            )
 
     def _waits(self) -> dict[str, str]:
         """By query that waits for a source which does not answer: that source, and since when."""
@@ -739,6 +738,9 @@ class _Run(RealtimeRun):
                         source.lag += max(now - (extent.arrival or now), 0.0) * extent.rows
                         offsets.admit(place, extent)
                         self.pending.append((place, extent))
+                    if source.lost:
+                        self.core.driver.problems.append(source.lost)
+                        source.lost = ""
                     if extents:
                         self._remember(source)
                     if source.ended and own.ended_at is None and place not in self.broken:
@@ -793,6 +795,22 @@ class _Run(RealtimeRun):
         for output in self.network.outputs:
             if source in self.network.sources_of(output.port):
                 self.stop_query(output.name, error)
+
+
+def _rename_history(place: Storage, queries: dict[str, str]) -> None:
+    """What queries have kept goes with them to their new names; a crash may come before or after."""
+    for new, old in queries.items():
+        if not place.names(f"history/{safe_name(old)}"):
+            continue
+        was, now = (place.folder(f"history/{safe_name(name)}", f"query '{new}'") for name in (old, new))
+        if os.path.isdir(was) and not os.path.exists(now):
+            os.rename(was, now)
+
+
+def _names(queries: Collection[str], what: str) -> list[str]:
+    if isinstance(queries, str):
+        raise PipelineError(f"Spark({what}={queries!r}): give a list of queries, e.g. {what}=['{queries}'].")
+    return list(queries)
 
 
 def _ours(name: re.Match[str] | None, fence: int) -> TypeGuard[re.Match[str]]:

@@ -58,17 +58,26 @@ class Kafka(OffsetSource):
         self._group = f"spark-kafka-relation-headgate-{uuid.uuid4().hex}"
         self._watch: Watch[dict[int, int]] | None = None
         self._earliest: dict[int, int] | None = None
+        self._first: dict[int, int] | None = None
+        """With which offsets it began: a query that wants the earliest rows begins there, too."""
+        self._again = False
 
     def resume(self, memory: Any, rows: int) -> None:
         if memory is None or memory["next"] is None:
             return
+        self._again = memory.get("anew", False)
+        again = memory.get("again")
+        self._first = None if again is None else {int(p): first for p, first in again["next"].items()}
         self._next = {int(p): offset for p, offset in memory["next"].items()}
         if memory["end"] is not None:
             self._end = {int(p): offset for p, offset in memory["end"].items()}
 
     @property
     def memory(self) -> Any:
-        return {"next": None if self._next is None else dict(self._next), "end": self._end}
+        if self._next is None:
+            return {"next": None, "end": self._end}
+        again = None if self._first is None else {"next": self._first, "end": None, "anew": True}
+        return {"next": dict(self._next), "end": self._end, "again": again}
 
     def poll(self, now: float, clock: float) -> list[Extent]:
         if self._watch is None:
@@ -98,6 +107,11 @@ class Kafka(OffsetSource):
         if self._next is None:
             assert self._earliest is not None
             self._next = dict(self._earliest if self.origin.starting == "earliest" else latest)
+            self._first = dict(self._next)
+        elif self._again:
+            self._first = dict(self._next)
+            self._pass_over(self._earliest or {}, self._next)
+            self._again = False
         elif self._earliest:
             self._refuse_lost(self._earliest, self._next)
         self._earliest = {}  # from here on the connector notices
@@ -113,6 +127,17 @@ class Kafka(OffsetSource):
         if self._end is not None:
             self.ended = all(self._next.get(p, 0) >= end for p, end in self._end.items())
         return extents
+
+    def _pass_over(self, earliest: dict[int, int], wanted: dict[int, int]) -> None:
+        """A query wants the earliest records that there are: those that were removed are counted."""
+        gone = {p: earliest[p] - first for p, first in wanted.items() if earliest.get(p, first) > first}
+        for partition in gone:
+            wanted[partition] = earliest[partition]
+        if gone:
+            self.lost = (
+                f"Source '{self.source.name}' is read from the earliest records that there are: the broker "
+                f"has removed {sum(gone.values())} offsets of topic '{self.origin.topic}' before them."
+            )
 
     def _refuse_lost(self, earliest: dict[int, int], wanted: dict[int, int]) -> None:
         forgiven = {k.lower(): v for k, v in self.origin.options.items()}.get("failondataloss") == "false"

@@ -20,14 +20,13 @@ def observe(
     core: SparkCore,
     sources: Sequence[OffsetSource],
     came: Sequence[int],
-    joined: Mapping[str, Mapping[str, int]],
+    given: Mapping[str, Mapping[str, int]],
     waits: Mapping[str, str],
     now: float,
     calls_seen: int,
 ) -> Observation:
-    """Lock held.  ``came``, ``joined``: as a report needs them; ``waits``: by query, the silent source."""
+    """Lock held.  ``came``, ``given``: as a report needs them; ``waits``: by query, the silent source."""
     network, position = core.nodes.network, core.position
-    rows = {s.name: n for s, n in zip(network.sources, came, strict=True)}
     queued = core.cursors.queued()
     late = [position.nodes[node.key].late for node in core.nodes.all]
     shed: dict[int, int] = {}
@@ -37,13 +36,12 @@ def observe(
     for node in core.nodes.outlets:
         live = core.live[node.place]
         assert live.report is not None
-        given = joined.get(node.name, rows)
         boxes = network.queries.get(node.name, frozenset())
         finished = position.nodes[node.key].cursor > position.offsets.next_serial
         queries[node.name] = QuerySeen(
             report=live.report,
             state=state_of(live.report, waits.get(node.name), "finished" if finished else "running"),
-            tuples_in=sum(given[s.name] for s in network.sources_by_query.get(node.name, ())),
+            tuples_in=sum(given.get(node.name, {}).values()),
             tuples_out=live.report.tuples_out,
             late=sum([late[box] for box in boxes]),
             shed=sum([shed.get(box, 0) for box in boxes]) if shed else 0,

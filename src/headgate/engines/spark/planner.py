@@ -20,6 +20,7 @@ from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
 from headgate.engines.spark.placement import ranges, share_queries, stages
 from headgate.engines.spark.queue_files import between, read_queue
 from headgate.engines.spark.sharing import ALONE, LONGEST, ONE, SHARES, SLICED, STAGED, Shape, Sharing
+from headgate.errors import RunError
 from headgate.graph.network import DEAD_LETTER
 from headgate.runtime.idle_inputs import idle_inputs
 from headgate.scheduling.catalog import Catalog
@@ -145,7 +146,10 @@ class Planner:
         """Rows of a queue file from a serial on.  Its cuts tell that nearly; the file itself knows."""
         if file.first >= cursor:
             return file.rows
-        packets = read_queue(self._storage, file.name, file.check, schema)
+        try:
+            packets = list(read_queue(self._storage, file.name, file.check, schema))
+        except RunError:  # it is damaged or gone, and the query that needs it says so
+            return file.rows - file.below(cursor)
         return sum([len(between(packet, cursor, 1 << 62)) for packet in packets])
 
     def _wanted(self, call: Call) -> int:

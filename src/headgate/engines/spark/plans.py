@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -13,4 +14,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    return to_arrow_schema(StructType.fromJson(json.loads(schema.json())), timezone="UTC")
+    structure = StructType.fromJson(json.loads(schema.json()))
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(structure, timezone="UTC")
+    return to_arrow_schema(structure)  # PySpark 4.0 has no other zone

@@ -212,6 +212,17 @@ def _follows(piece: Piece, other: Piece) -> bool:
     )
 
 
+def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    """The columns of rows that may have been spooled before their source had all of these."""
+    if batch.num_columns == len(schema) + 1:
+        return list(batch.columns[:-1])
+    known = batch.schema.names
+    return [
+        batch.column(field.name) if field.name in known else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+
+
 def _batches(
     kind: str, name: str, origin: Any, needs: Needs, piece: Piece, storage: Storage, clock: float
 ) -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -223,7 +234,7 @@ def _batches(
         for batch in _spooled(storage, name).read(piece.first, piece.rows):
             arrivals = batch.column(ARRIVAL).to_numpy(zero_copy_only=False)
             own = schema.append(COLUMN) if kind == REFUSED else schema
-            rows = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=own)
+            rows = pa.RecordBatch.from_arrays(_columns(batch, own), schema=own)
             yield rows, float(arrivals[0]) if (arrivals == arrivals[0]).all() else arrivals
     else:
         end = piece.first + piece.rows

@@ -64,8 +64,11 @@ class Outlet:
     def delivery(self) -> Delivery:
         raise NotImplementedError
 
-    def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
-        """Before the commit: make rows visible that cannot wait for it."""
+    def hand_over(self, parts: Sequence[OutputPart], step: int, repeated: bool) -> None:
+        """Before the commit: make rows visible that cannot wait for it.
+
+        ``repeated``: the step was announced before, and may have been handed over.
+        """
 
     def files(self, parts: Sequence[OutputPart], step: int) -> list[list[str]]:
         """What to publish after the commit: written name, final name."""
@@ -153,7 +156,7 @@ class Inline(Outlet):
     def delivery(self) -> Delivery:
         return Delivery("inline", keep=self.history)
 
-    def hand_over(self, parts: Sequence[OutputPart], step: int) -> None:
+    def hand_over(self, parts: Sequence[OutputPart], step: int, repeated: bool) -> None:
         writer = self._writer
         assert writer is not None
         batches = (batch for part in parts for batch in pa.ipc.open_stream(part.payload))

@@ -32,6 +32,9 @@ class OffsetSource:
     place = 0
     """Its number among the sources."""
 
+    lost = ""
+    """What is gone of the rows that a query asked for, once that is known; told once."""
+
     fresh: frozenset[str] = frozenset()
     """Files that it has written for rows that are not admitted yet: no extent names them, but one will."""
 
@@ -111,8 +114,9 @@ class Files(OffsetSource):
         extents = []
         for _, file in sorted(new) if self.origin.live else [(0, f) for _, f in new]:
             try:
-                self.origin.format.check(file, self.origin.schema)
-                rows = pq.read_metadata(file).num_rows
+                found = pq.read_metadata(file)
+                self.origin.format.check(file, self.origin.expected(found.schema.to_arrow_schema()))
+                rows = found.num_rows
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(formats.explain(file, error)) from error
             self._seen[file] = self._news[file] = rows

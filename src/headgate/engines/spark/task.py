@@ -72,8 +72,8 @@ class StepTask:
             order: WorkOrder = pickle.loads(self.storage.read(name))
         except FileNotFoundError:
             raise RunError(
-                f"checkpoint '{self.storage}' cannot be reached from this executor; it must be a folder that "
-                "the driver and all executors share."
+                f"checkpoint '{self.storage}' cannot be reached from this executor; it must be a folder "
+                "that the driver and all executors share, or a place in a store."
             ) from None
         return order
 

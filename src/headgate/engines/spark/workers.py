@@ -196,10 +196,11 @@ class Workers(WorkerPool):
         }
         parts = {place: found for place, found in parts.items() if found}
         visible = [place for place in parts if run.outlets[place].visible]
-        if visible and run.storage.durable and step.number not in run.log.intents:
+        repeated = step.number in run.log.intents
+        if visible and run.storage.durable and not repeated:
             with run.lock:
                 run.log_record(core.intent(step))
-        failed = self._hand_over(step, {place: parts[place] for place in visible})
+        failed = self._hand_over(step, {place: parts[place] for place in visible}, repeated)
         # What a sink did not take comes again, and is kept then.
         record["files"] = [
             pair
@@ -228,7 +229,9 @@ class Workers(WorkerPool):
             run.check_over()
             run.alarm.notify_all()
 
-    def _hand_over(self, step: Step, parts: dict[int, list[OutputPart]]) -> dict[int, HeadgateError]:
+    def _hand_over(
+        self, step: Step, parts: dict[int, list[OutputPart]], repeated: bool
+    ) -> dict[int, HeadgateError]:
         """Give sinks their rows before the commit; which of them failed, and why.
 
         A sink in this process may be any function, so they have their turns on this thread.  Those that Spark
@@ -242,7 +245,7 @@ class Workers(WorkerPool):
         def write(places: Sequence[int]) -> None:
             for place in places:
                 try:
-                    self._run.outlets[place].hand_over(parts[place], step.number)
+                    self._run.outlets[place].hand_over(parts[place], step.number, repeated)
                 except Exception as error:
                     failed[place] = sinks.wrapped(self._run.nodes.all[place].name, error)
 
