@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import filecmp
 import io
 import os
 import pathlib
@@ -232,6 +233,7 @@ def entered(made: World, disk: Disk) -> Iterator[None]:
     from fault_simulation import world as worlds
 
     made.install = install
+    filecmp.clear_cache()
     worlds.enter(made)
     _disks.append(disk)
     try:
