@@ -174,7 +174,7 @@ def test_a_savepoint_of_a_checkpoint_that_is_in_use_is_refused(
 ) -> None:
     held = claim(Folder(str(checkpoint)), "saved")
     try:
-        with pytest.raises(RunError, match="'saved' runs on it"):
+        with pytest.raises(RunError, match="is in use: application 'saved'"):
             headgate("savepoint", tmp_path / "saved", "--checkpoint", checkpoint)
     finally:
         held.release()

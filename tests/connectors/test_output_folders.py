@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
+from headgate.connectors.folder import publish
 from headgate.errors import PipelineError, SinkError, SourceError
 
 
@@ -104,3 +109,38 @@ def test_a_name_with_a_colon_may_be_a_folder(
     numbers(app, 0, 10).to("all", hg.to_parquet(name))
     app.run("threads")
     assert read(tmp_path / name) == list(range(10))
+
+
+@pytest.mark.parametrize("folders", [1, 3, 40])
+def test_names_of_published_files_are_on_the_disk_before_the_old_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folders: int
+) -> None:
+    """The next record counts the files as published, so a power cut must not take their names."""
+    files = []
+    for number in range(folders):
+        place = tmp_path / f"out-{number}"
+        place.mkdir()
+        (place / ".staged-1").write_text(str(number))
+        files.append((str(place / ".staged-1"), str(place / "part-1")))
+    lock, done = threading.Lock(), list[tuple[str, str]]()
+
+    def note(name: str, path: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def noted(*given: Any) -> Any:
+            where = path(*given)
+            found = real(*given)
+            with lock:
+                done.append((name, where))
+            return found
+
+        monkeypatch.setattr(os, name, noted)
+
+    note("link", lambda written, final: os.path.dirname(final))
+    note("fsync", lambda handle: os.readlink(f"/proc/self/fd/{handle}"))
+    note("unlink", os.path.dirname)
+    publish(files, durable=True)
+    for _, final in files:
+        own = [name for name, where in done if where == os.path.dirname(final)]
+        assert own == ["link", "fsync", "unlink"]
+        assert os.listdir(os.path.dirname(final)) == ["part-1"]

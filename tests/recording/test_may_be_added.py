@@ -9,6 +9,8 @@ import pytest
 
 import headgate as hg
 from headgate.errors import PipelineError
+from headgate.recording.admitting import Figures, _model, forecast
+from headgate.scheduling import policies
 from tests.support.waiting import eventually
 
 GOAL = hg.QoS([(0, 1), (0.5, 1), (2, 0)])
@@ -73,3 +75,28 @@ def test_what_breaks_a_goal_is_refused(running: tuple[hg.App, hg.Running]) -> No
 def test_the_rule_has_two_names() -> None:
     with pytest.raises(PipelineError, match="admit='never': use 'all', or 'goals'"):
         hg.App("app").run("simulated", admit="never")
+
+
+def test_a_box_that_cannot_be_tried_costs_what_it_states() -> None:
+    """No row has come that it could be tried on: its cost is not that of the boxes that run."""
+    app = hg.App("untried")
+    rows = app.source("rows", hg.from_rate(100))
+    rows.universal(cost=0.0001, name="runs").to("runs", hg.to_function(nowhere), qos=GOAL)
+    network = app.network
+    rows.universal(cost=0.02, selectivity=0.5, name="dear").to("dear", hg.to_function(nowhere), qos=GOAL)
+    model = _model(1.0, 0.0001)
+    figures = Figures(
+        network,
+        {network.boxes[0]: model},
+        {"rows": 100.0},
+        {},
+        1,
+        policies.get("mc"),
+        64,
+        None,
+        {"rows": 1.0},
+        0.0,
+    )
+    found = forecast(figures, app._pipeline.outputs_named(["dear"]))
+    assert found.need == pytest.approx(100 * (0.0001 + 0.02))
+    assert "dear" in [goal.query for goal in found.broken]

@@ -123,7 +123,7 @@ class KafkaTransactions(Transactions):
     # --- the connection -----------------------------------------------------------------------------
 
     def _open(self) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
+        from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
         if self._producer is not None:
             return
@@ -131,7 +131,8 @@ class KafkaTransactions(Transactions):
         given = producer_options(self._options)
         producer = Producer({**client, **_OWN, **given, "transactional.id": self._name})
         topic = producer.list_topics(self._topic, SECONDS).topics[self._topic]
-        if topic.error is not None:
+        # A topic that has just been made may have no leader yet; the producer waits for one.
+        if topic.error is not None and topic.error.code() != KafkaError.LEADER_NOT_AVAILABLE:
             raise SinkError(
                 f"{self._what} cannot be written: {topic.error.str()}. Check its name, or create it."
             )

@@ -302,10 +302,17 @@ def _learn(now: Figures, network: Network, models: dict[Box, BoxModel]) -> None:
         if box in fresh:
             tried = _tried(box, packets)
             models[box] = alike.get(box.operator.label) or (
-                _model(1.0, cost, apart=usual) if tried is None else replace(tried, apart=np.array([usual]))
+                _stated(box, cost, usual) if tried is None else replace(tried, apart=np.array([usual]))
             )
         elif _needed_by(box, fresh):
             _tried(box, packets)
+
+
+def _stated(box: Box, cost: float, apart: float) -> BoxModel:
+    """A box that could not be tried: as it states, else as others cost."""
+    operator = box.operator
+    selectivity = 1.0 if operator.selectivity is None else operator.selectivity
+    return _model(selectivity, cost if operator.cost is None else operator.cost, apart=apart)
 
 
 def _needed_by(box: Box, fresh: Sequence[Box]) -> bool:

@@ -42,9 +42,10 @@ class Traces:
     def begin(self, core: Any) -> None:
         """Trace what this core decides from now on."""
         if self._span is None:
-            self._epoch = time.time_ns()
+            self._epoch: int | None = None
+            begin = self._latest = time.time_ns()
             told = {"headgate.app": core.network.name, "headgate.queries": len(core.network.outputs)}
-            self._span = self._tracer.start_span("headgate.run", start_time=self._epoch, attributes=told)
+            self._span = self._tracer.start_span("headgate.run", start_time=begin, attributes=told)
             self._context = self._trace.set_span_in_context(self._span)
             self._telling = Telling("traces", self._spanned)
             self._second, self._left, self.skipped = -1, 0, 0
@@ -58,6 +59,8 @@ class Traces:
 
     def __call__(self, stimulus: Stimulus, instructions: Sequence[Instruction], now: float) -> None:
         assert self._telling is not None
+        if self._epoch is None:  # the run's clock began a little before it could be observed
+            self._epoch = time.time_ns() - int(now * 1e9)
         if isinstance(stimulus, CallEnded):
             if int(now) != self._second:
                 self._second, self._left = int(now), self._calls
@@ -91,10 +94,11 @@ class Traces:
         )
         if error is not None:
             span.set_status(self._trace.StatusCode.ERROR, str(error))
+        self._latest = max(self._latest, self._at(end))
         span.end(self._at(end))
 
     def _at(self, seconds: float) -> int:
-        return self._epoch + int(seconds * 1e9)
+        return (self._epoch or 0) + int(seconds * 1e9)
 
     def end(self, report: Report | None) -> None:
         """The run is over; without a report it failed."""
@@ -107,7 +111,7 @@ class Traces:
             self._span.add_event("query failed", {"headgate.query": query.name, "error": str(query.error)})
         if report is None or errors:
             self._span.set_status(self._trace.StatusCode.ERROR)
-        self._span.end()
+        self._span.end(max(self._latest, time.time_ns()))  # virtual time may be ahead
 
 
 def traces(provider: Any = None, *, calls: int = CALLS) -> Traces:

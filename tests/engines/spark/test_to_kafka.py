@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import headgate as hg
 from headgate.engines.spark.sinks import Outlet
@@ -19,6 +19,7 @@ from headgate.engines.spark.transaction_sinks import Transacted
 from headgate.errors import SinkError
 from outside import DISK, Fault, Log, Points, Steps, drive, every_point, output, staged
 from servers import Broker
+from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("servers")
 SCHEMA = pa.schema([("id", pa.int64()), ("user", pa.string())])
@@ -55,7 +56,15 @@ class Reader:
 
     def skip(self) -> None:
         for place in self._places:
-            _, place.offset = self._consumer.get_watermark_offsets(place)
+            _, place.offset = eventually(lambda at=place: self._ends(at))
+
+    def _ends(self, place: TopicPartition) -> Any:
+        try:
+            return self._consumer.get_watermark_offsets(place)
+        except KafkaException as error:  # a topic that has just been made has no leader yet
+            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            return None
 
     def close(self) -> None:
         self._consumer.close()
