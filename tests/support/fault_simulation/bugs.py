@@ -109,19 +109,6 @@ def _no_repair() -> Any:
     return mock.patch("headgate.engines.spark.engine.publish", always(None))
 
 
-def _half_void() -> Any:
-    """A step that another's failure makes void keeps what it took before other nodes."""
-    return mock.patch.object(SparkCore, "_void_after", _void_here)
-
-
-def _void_here(self: SparkCore, step: Any) -> set[int]:
-    for place in step.members:
-        steps = list(self.live[place].steps)
-        for later in steps[steps.index(step) + 1 :]:
-            later.void = True
-    return set(step.members)
-
-
 BUGS: dict[str, Bug] = {
     "no sync of a record": _no_file_sync,
     "no sync of a part": _no_part_sync,
@@ -133,7 +120,6 @@ BUGS: dict[str, Bug] = {
     "parts published before the commit": _publish_first,
     "a state of another version": _any_version,
     "refused rows queued twice": _refused_twice,
-    "a void step keeps what it took": _half_void,
     "unpublished parts forgotten": _no_repair,
 }
 """The first seven are those that issue 23 names."""
