@@ -7,7 +7,7 @@ STAMP := .stamps
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: $(STAMP)/venv ## Prepare .venv from the lock file, and nothing else
 
@@ -47,6 +47,16 @@ test-deep: prepare browser postgres ## All tests, with three times the examples 
 test-faults: setup java postgres ## Kill drivers, workers and brokers at random moments (about a quarter of an hour)
 	$(RUN) -m pytest -m faults -s
 
+SEEDS ?= 1000000
+
+simulate-faults: setup ## Run the engine under simulated faults, SEEDS=1000000 of them, on all cores
+	$(RUN) scripts/simulate_faults.py --seeds $(SEEDS)
+
+INPUTS ?= 1000000
+
+fuzz-inputs: setup ## Give Headgate INPUTS=1000000 inputs that nobody would write, on all cores
+	$(RUN) scripts/fuzz.py --inputs $(INPUTS)
+
 fuzz: setup java ## Compare 20,000 random expressions with Spark's answers (FUZZ="20000 7 30": seed 7, 30 minutes)
 	$(RUN) tests/sql/fuzz_against_spark.py $(FUZZ)
 
@@ -79,4 +89,4 @@ lock: setup ## Resolve the dependencies anew and write the lock files
 clean: ## Remove what was built and generated
 	rm -rf .venv $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis data out site
 
-.PHONY: help setup java prepare browser postgres kafka demo test test-deep test-faults fuzz lint format bench picture docs compare lock clean
+.PHONY: help setup java prepare browser postgres kafka demo test test-deep test-faults simulate-faults fuzz fuzz-inputs lint format bench picture docs compare lock clean

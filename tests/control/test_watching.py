@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import headgate as hg
-from headgate.control.watching import Event, Watch
+from headgate.control.watching import WAITING, Event, Watch
 from headgate.runtime.change import Change
 from headgate.runtime.observing import Observation, observe
 from headgate.testing import Crank
@@ -142,3 +142,31 @@ def test_another_qos_graph_judges_what_comes_after_it(engine: str) -> None:
     assert query.tuples_out == 1_000
     assert query.qos == pytest.approx(0.5)
     assert ["no query 'nobody'" in problem for problem in report.problems] == [True]
+
+
+class Stopped(Looked):
+    """The one query has failed, and so many rows wait for it."""
+
+    rows = 0
+
+    def observe(self, calls_seen: int) -> Observation:
+        seen = super().observe(calls_seen)
+        seen.queries = {n: q._replace(state="failed", backlog=self.rows) for n, q in seen.queries.items()}
+        return seen
+
+
+def test_rows_that_wait_for_a_stopped_query_raise_an_alarm_and_again_when_they_have_doubled() -> None:
+    heard: list[Event] = []
+    with Crank(shop(0.01, None)) as crank:
+        run = Stopped(crank)
+        watch = Watch(lambda: run)
+        watch.listen([heard.append], 20.0)
+        for rows in (WAITING - 1, WAITING, 2 * WAITING - 1, 2 * WAITING):
+            crank.advance(1.0)
+            run.rows = rows
+            watch.look()
+    told = [event.message for event in heard if event.kind == "backlog"]
+    assert told == [
+        f"{rows:,} rows wait for it; restart it, or remove it and let them go"
+        for rows in (WAITING, 2 * WAITING)
+    ]

@@ -7,7 +7,7 @@ the folder above.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +22,8 @@ def make_folder(folder: str | Path, *, durable: bool, private: bool = False) -> 
     ``private``: only the owner can use those that are made.
     """
     missing = []
-    path = Path(os.path.abspath(folder))
+    whole = os.path.abspath(folder)
+    path = Path(whole)
     while not path.is_dir() and path != path.parent:
         missing.append(path)
         path = path.parent
@@ -32,8 +33,27 @@ def make_folder(folder: str | Path, *, durable: bool, private: bool = False) -> 
         except FileExistsError:  # another process makes the same, if it is not a file
             if not made.is_dir():
                 raise
-    if durable:
-        sync_folders(made.parent for made in reversed(missing))
+    if not durable or (whole in _synced and not missing):
+        return
+    # One that was there may have been made by a process that was killed before it could sync the name.
+    sync_folders([*(made.parent for made in reversed(missing)), *_above(path)])
+    if len(_synced) >= _REMEMBERED:
+        _synced.clear()
+    _synced.add(whole)
+
+
+def _above(path: Path) -> Iterator[Path]:
+    """The folders above one, up to where its file system begins, as far as this user can sync them."""
+    device = path.stat().st_dev
+    for folder in path.parents:
+        if folder.stat().st_dev != device or not os.access(folder, os.R_OK):
+            return
+        yield folder
+
+
+_REMEMBERED = 4096
+_synced: set[str] = set()
+"""Folders whose names this process has synced."""
 
 
 def sync_folders(folders: Iterable[str | Path]) -> None:

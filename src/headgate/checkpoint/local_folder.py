@@ -6,8 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +25,9 @@ from headgate.errors import RunError
 _TASKS_WRITE = ("states", "queues")
 """Made before tasks write there: if two tasks made a folder, only one of them would sync its name."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
+LEFT = 3600.0
+"""Seconds after which a temporary file cannot be of a process that is still writing it."""
+_TEMPORARY = re.compile(r"\.probe-[0-9a-f]{32}$|.+\.[0-9a-f]{32}$")
 
 
 class Folder(Storage):
@@ -129,8 +134,8 @@ class Folder(Storage):
                 os.fsync(file.fileno())
 
     def replace(self, name: str, data: bytes) -> None:
-        temporary = f"{name}.{uuid.uuid4().hex}"
-        path = Path(self.path(temporary))
+        path = Path(self.path(name))
+        path = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         make_folder(path.parent, durable=False, private=True)
         with open(path, "wb", opener=private.opener) as file:
             file.write(data)
@@ -176,6 +181,14 @@ class Folder(Storage):
     def discard(self, names: Iterable[str]) -> None:
         for name in names:  # one by one: a process may die between any two
             self.remove(name)
+
+    def sweep(self) -> None:
+        oldest = time.time() - LEFT
+        for folder in ("", *FOLDERS):
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as found:
+                for entry in found:
+                    if _TEMPORARY.match(entry.name) and entry.stat().st_mtime < oldest:
+                        self.remove(os.path.join(folder, entry.name))
 
     def remove_all(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)

@@ -53,6 +53,8 @@ class Log:
         self._taken: list[int] = []
         """Records with which an owner took over from one that may still be alive."""
         self._since_snapshot = 0
+        self._at = ""
+        """The file that is being taken in."""
 
     def elsewhere(self, storage: Storage) -> None:
         """Go on in another place, which no owner has been asked to give up."""
@@ -102,6 +104,12 @@ class Log:
                 raise RunError(
                     f"checkpoint '{self.storage.root}': record {missing} of its log is missing; it cannot "
                     "be continued. Restore the folder, or start with a new checkpoint."
+                ) from error
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+                raise RunError(
+                    f"checkpoint '{self.storage.root}': {self._at} is not a record that this version writes "
+                    f"({type(error).__name__}: {error}). If a later version of Headgate made it, use that "
+                    "one; otherwise restore the folder, or start with a new checkpoint."
                 ) from error
         raise AssertionError("unreachable")
 
@@ -189,6 +197,7 @@ class Log:
         return self._decoded(folder, name, self.storage.read(f"{folder}/{name}"))
 
     def _decoded(self, folder: str, name: str, content: bytes) -> Any:
+        self._at = f"{folder}/{name}"
         try:
             return decode(content)
         except ValueError as error:

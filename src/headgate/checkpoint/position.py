@@ -274,7 +274,9 @@ class Position:
         own.rows_out += change.get("out", 0)
         for reason, tuples in change.get("shed", {}).items():
             own.shed[reason] = own.shed.get(reason, 0) + tuples
-        garbage = []
+        garbage = list(change.get("unqueued", ()))
+        if garbage:
+            own.queues = [[file for file in queue if file.name not in garbage] for queue in own.queues]
         for arrow, files in change.get("queued", {}).items():
             while len(own.queues) <= int(arrow):
                 own.queues.append([])

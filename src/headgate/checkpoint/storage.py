@@ -160,6 +160,9 @@ class Storage(ABC):
         """Remove files that nothing refers to any more, some time: a commit does not wait for it."""
         self.remove(*names)
 
+    def sweep(self) -> None:  # noqa: B027 - most kinds of storage have no temporary files
+        """Remove temporary files of processes that died while they wrote them."""
+
     @abstractmethod
     def remove_all(self) -> None:
         """Remove the whole place, as far as that is possible."""

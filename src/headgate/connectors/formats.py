@@ -79,13 +79,13 @@ class Csv(Format):
 
     def schema(self, file: str) -> pa.Schema:
         with self._open(file, csv.ConvertOptions(strings_can_be_null=True)) as reader:
-            return reader.schema
+            return _readable(file, reader.schema)
 
     def check(self, file: str, schema: pa.Schema) -> None:
         # Types show when rows are read; as strings, every file has a schema.
         anything = csv.ConvertOptions(column_types={name: pa.string() for name in schema.names})
         with self._open(file, anything) as reader:
-            _check_names(file, reader.schema, schema)
+            _check_names(file, _readable(file, reader.schema), schema)
 
     def batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         self.check(file, schema)
@@ -124,6 +124,11 @@ class Json(Format):
         found = json_lines.guessed_schema(file)
         if found is None:
             raise SourceError(f"File '{file}' is an empty json file: there is nothing to take a schema from.")
+        if not len(found):
+            raise SourceError(
+                f"File '{file}': its first lines hold no JSON object with a field, so there is nothing to "
+                "take a schema from; pass schema=."
+            )
         return found
 
     def check(self, file: str, schema: pa.Schema) -> None:
@@ -165,6 +170,15 @@ def explain(file: str, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return f"File '{file}' is gone; it was there when the folder was listed."
     return f"File '{file}' cannot be read: {error}"
+
+
+def _readable(file: str, schema: pa.Schema) -> pa.Schema:
+    """The schema, if the names in it are text: Arrow takes any bytes for one."""
+    try:
+        json_lines.read_names(schema)
+    except UnicodeDecodeError as error:
+        raise SourceError(f"File '{file}': the name of a column is not UTF-8 ({error}).") from error
+    return schema
 
 
 def _check_names(file: str, found: pa.Schema, schema: pa.Schema) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from headgate.connectors.json_decode import Places, decode, sift, too_deep
@@ -86,19 +87,44 @@ def guessed_schema(file: str) -> pa.Schema | None:
     text, deep = lines.text, too_deep(lines.text)
     if deep:
         text = text.take(pa.array(np.delete(np.arange(len(text)), deep)))
+    if not len(text):
+        return pa.schema([])
     try:
-        return _schema(text.buffers()[2] if len(text) else b"")
+        return _schema(text)
     except pa.ArrowInvalid:
-        objects = [line for line in text.to_pylist() if _is_object(line)]
-        if not objects or len(objects) == len(text):
+        whole = [line for line in text.to_pylist() if _is_object(line)]
+        if not whole or len(whole) == len(text):
             raise
-        return _schema(b"".join(objects))
+        return _schema(pa.array(whole, pa.binary()))
 
 
-def _schema(data: Any) -> pa.Schema:
-    """Of lines with their ends."""
-    options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    return pyarrow.json.read_json(pa.BufferReader(data), read_options=options).schema
+def _schema(lines: pa.Array) -> pa.Schema:
+    """Each is wrapped, as ``json_decode`` does: Arrow crashes where the first of them is ``null``."""
+    lines.cast(pa.string())  # Arrow takes any bytes for a name
+    parts = [pa.scalar(part) for part in (b'{"v":', b"}\n", b"")]
+    data = b"".join(pc.binary_join_element_wise(parts[0], lines, *parts[1:]).to_pylist())
+    read = pyarrow.json.read_json(
+        pa.BufferReader(data),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pyarrow.json.ParseOptions(newlines_in_values=True),
+    )
+    found = read.schema.field("v").type if "v" in read.schema.names else pa.null()
+    if not pa.types.is_struct(found):
+        raise pa.ArrowInvalid("no line is a JSON object")
+    schema = pa.schema(found.fields)
+    try:
+        read_names(schema)
+    except UnicodeDecodeError as error:  # escapes can spell what is no text, too
+        raise pa.ArrowInvalid(f"the name of a field is no text ({error})") from error
+    return schema
+
+
+def read_names(fields: Any) -> None:
+    """Look at the names of a schema, and of what its columns consist of: UnicodeDecodeError for no text."""
+    for field in fields:
+        field.name  # noqa: B018, reading it decodes it
+        if field.type.num_fields:
+            read_names([field.type.field(place) for place in range(field.type.num_fields)])
 
 
 def _is_object(text: bytes) -> bool:

@@ -53,6 +53,10 @@ def set_something(run: Run, given: dict[str, Any]) -> dict[str, Any]:
         if not outputs:
             raise PipelineError(f"{value} has no query that this run has not.")
         changed = value = [output.name for output in outputs]
+    if what in ("policy", "period") and (
+        isinstance(value, bool) or not isinstance(value, str if what == "policy" else (str, int, float))
+    ):
+        raise PipelineError(f"{what}: give {'a name' if what == 'policy' else 'seconds'}, not {value!r}.")
     options: dict[str, Any] = {str(what): changed}
     run.change(Change(**options), outputs)
     if what == "qos" and run.line is not None:

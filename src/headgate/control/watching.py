@@ -33,6 +33,8 @@ MOST_CALLS = 20_000
 MISSED = 0.9
 """A goal is missed while a query's utility over the last ten seconds is below this."""
 WINDOW = 10.0
+WAITING = 1_000_000
+"""Rows that wait for a stopped query from which on one hears of them; again when they have doubled."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Event:
     """Something that an operator wants to hear of.
 
     ``kind``: ``failed``, ``waiting`` (a source does not answer), ``running`` (again), ``goal missed``
-    (for as long as asked), ``goal met`` (again), or ``problem`` (of the policy).
+    (for as long as asked), ``goal met`` (again), ``backlog`` (rows wait for a query that is stopped, and
+    their sources must keep them), or ``problem`` (of the policy).
     """
 
     kind: str
@@ -112,6 +115,8 @@ class Watch:
         self._told: dict[str, str] = {}
         self._missing: dict[str, float] = {}
         self._alerted: set[str] = set()
+        self._waiting: dict[str, int] = {}
+        """By stopped query, the rows at which its backlog is told next."""
         self._problems = self._calls = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -219,6 +224,7 @@ class Watch:
             state = query.seen.state
             message = str(error) if error is not None else f"waits for {waits}" if waits else ""
             self._tell_state(name, state, message, now)
+            self._tell_backlog(name, query.seen, now)
             if state == "running" and query.seen.report.has_qos:
                 self._tell_goal(name, now)
         for problem in sample.seen.problems[self._problems :]:
@@ -234,6 +240,14 @@ class Watch:
             self._event(state, name, message, now)
         elif state == "running":
             self._event("running", name, "runs again", now)
+
+    def _tell_backlog(self, name: str, seen: QuerySeen, now: float) -> None:
+        if seen.state != "failed":
+            self._waiting.pop(name, None)
+        elif seen.backlog >= self._waiting.get(name, WAITING):
+            self._waiting[name] = 2 * seen.backlog
+            text = f"{seen.backlog:,} rows wait for it; restart it, or remove it and let them go"
+            self._event("backlog", name, text, now)
 
     def _tell_goal(self, name: str, now: float) -> None:
         rows = worth = 0.0

@@ -56,6 +56,8 @@ class Change:
     def __post_init__(self) -> None:
         for what in ("add", "remove"):
             given = getattr(self, what)
+            if not (isinstance(given, (str, Iterable)) and all(isinstance(name, str) for name in given)):
+                raise PipelineError(f"{what}={given!r}: give the name of a query, or several.")
             object.__setattr__(self, what, (given,) if isinstance(given, str) else tuple(given))
         if self.request is not None and not isinstance(self.request, HasNetwork):
             raise PipelineError(

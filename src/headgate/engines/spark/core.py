@@ -429,21 +429,36 @@ class SparkCore:
 
     def _abandon(self, step: Step, now: float) -> None:
         """A step did not work: everything it took waits again, and steps that built on it are void."""
-        for place in () if step.void else step.members:
-            steps = list(self.live[place].steps)
-            for later in steps[steps.index(step) + 1 :]:
-                later.void = True
+        places = set() if step.void else self._void_after(step)
         self._release(step)
-        for place in () if step.void else step.members:
+        for place in places:
             live = self.live[place]
             good = [s.members[place].high for s in live.steps if not s.void]
             live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
-        self.cursors.touch(step.members)
+        self.cursors.touch(places.union(step.members))
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
                 self.driver.tell(Finished(now, step.worker, place, 0, 0, 0.0, 0.0))
         self.cursors.settle()
         self.refresh(now)
+
+    def _void_after(self, step: Step) -> set[int]:
+        """Make void what builds on a step, and on that; all nodes of these steps.
+
+        A step that is void for one of its nodes has taken what waits before the others in vain, too.
+        """
+        places: set[int] = set()
+        todo = [step]
+        while todo:
+            first = todo.pop()
+            for place in first.members:
+                places.add(place)
+                steps = list(self.live[place].steps)
+                for later in steps[steps.index(first) + 1 :]:
+                    if not later.void:
+                        later.void = True
+                        todo.append(later)
+        return places
 
     def _release(self, step: Step) -> None:
         for place in step.members:

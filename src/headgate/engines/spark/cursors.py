@@ -319,8 +319,8 @@ class Cursors:
         return False
 
     def queued(self) -> list[int]:
-        """By node, the tuples that wait before it."""
-        return [0 if own.stopped else self.count(own.node, own.taken, self.end) for own in self.live]
+        """By node, the tuples that wait before it, also before one that is stopped: it may go on."""
+        return [self.count(own.node, own.taken, self.end) for own in self.live]
 
     def settle(self) -> None:
         """Let the punctuation pass nodes that have nothing to close."""

@@ -51,7 +51,7 @@ from headgate.engines.spark.sources import OffsetSource
 from headgate.engines.spark.stimuli import QueryRestarted, QueryStopped
 from headgate.engines.spark.task import pipeline_name
 from headgate.engines.spark.workers import Workers
-from headgate.errors import HeadgateError, PipelineError, SourceError
+from headgate.errors import HeadgateError, PipelineError, RunError, SourceError
 from headgate.graph.network import Network, Output, Request
 from headgate.runtime.added_queries import check_new, other_queries
 from headgate.runtime.change import Change
@@ -155,6 +155,7 @@ class Spark(Engine):
             if self.savepoint is not None:
                 begin_from(open_storage(self.savepoint, options=self.storage_options), place)
             if held is not None:
+                place.sweep()
                 Log(place).take(held)
             session, cores, local = self._ready(network)
             asked = workers or self.workers or cores
@@ -336,6 +337,8 @@ class _Run(RealtimeRun):
             for node in self.nodes.outlets
             if node.output is not None
         }
+        for way in self.outlets.values():
+            way.fence = place.fence
         self.deliveries = {number: way.delivery() for number, way in self.outlets.items()}
         self.workers = Workers(self, workers, policy.one_semaphore)
         self.core = SparkCore(
@@ -532,6 +535,8 @@ class _Run(RealtimeRun):
             try:
                 while not source.ended:
                     own += source.poll(now, self.position.clock)
+            except RunError:
+                raise  # the checkpoint's fault
             except Exception as error:
                 # The others take their turns without it, so it could not join them later.
                 own, why = [], str(source_error(source.source.name, error))
@@ -643,7 +648,7 @@ class _Run(RealtimeRun):
             own.forget(low)
 
     def _clean(self) -> None:
-        """Remove files that nothing refers to and no step under way can be writing."""
+        """Remove files that nothing refers to and no step under way can be writing, nor a later run's."""
         for outlet in self.outlets.values():
             outlet.prune(time.time())
         used = self.position.files()
@@ -653,7 +658,8 @@ class _Run(RealtimeRun):
         for folder in ("states", "queues", "staged"):
             for name in self.storage.names(folder):
                 made = _OF_STEP.match(name)
-                if _ours(made, fence) and f"{folder}/{name}" not in used and int(made[1]) < oldest:
+                past = _ours(made, fence) and (int(made["fence"] or 0), int(made[1])) < (fence, oldest)
+                if past and f"{folder}/{name}" not in used:
                     gone.append(f"{folder}/{name}")
         spooled = {e.unit.partition(":")[2] for own in self.position.offsets.sources for e in own.extents}
         spooled |= {name for source in self.sources for name in source.fresh}
@@ -774,6 +780,8 @@ class _Run(RealtimeRun):
             return []
         try:
             return source.poll(now, self.position.clock)
+        except RunError:
+            raise  # the checkpoint's fault
         except Exception as error:
             self.fail_source(place, source_error(source.source.name, error))
             return []

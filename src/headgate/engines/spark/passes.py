@@ -23,7 +23,7 @@ from headgate.checkpoint.position import QueueFile
 from headgate.engines.spark import reading
 from headgate.engines.spark.messages import BoxCost, Framed, Member, OutputPart, TaskResult, WorkOrder
 from headgate.engines.spark.parts import staged_name, write_parquet
-from headgate.engines.spark.queue_files import queue_file, read_queue, stream
+from headgate.engines.spark.queue_files import between, queue_file, read_queue, stream
 from headgate.errors import HeadgateError, OperatorError, RunError
 from headgate.graph.drops import Recent
 from headgate.graph.packet import Order, Packet, empty_batch
@@ -358,15 +358,6 @@ class Pass:
     def shards(self, member: Member) -> Sequence[tuple[int, int]]:
         """The shards of a node that this task holds."""
         return member.shards
-
-
-def between(packet: Packet, low: int, high: int) -> Packet:
-    """The rows with serials from ``low`` up to ``high``."""
-    order = packet.order
-    if not order.length or (order.first_serial >= low and order.last_serial < high):
-        return packet
-    start, end = order.span(low, high)
-    return packet.slice(start, end - start)
 
 
 def rounds_of(node: Node, arrows: list[list[Packet]], rows: int) -> list[list[Packet]]:

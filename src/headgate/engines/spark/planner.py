@@ -17,9 +17,8 @@ from headgate.checkpoint.storage import Storage
 from headgate.engines.spark import cuts
 from headgate.engines.spark.cursors import Cursors
 from headgate.engines.spark.messages import Address, Member, Stages, WorkOrder
-from headgate.engines.spark.passes import between
 from headgate.engines.spark.placement import ranges, share_queries, stages
-from headgate.engines.spark.queue_files import read_queue
+from headgate.engines.spark.queue_files import between, read_queue
 from headgate.engines.spark.sharing import ALONE, LONGEST, ONE, SHARES, SLICED, STAGED, Shape, Sharing
 from headgate.errors import RunError
 from headgate.graph.network import DEAD_LETTER

@@ -58,15 +58,46 @@ def read_queue(storage: Storage, name: str, check: int | None, schema: pa.Schema
         yield Packet(rows, Order(serials, arrivals, batch.num_rows))
 
 
-def keep_for_later(order: WorkOrder, place: int, parts: Sequence[OutputPart]) -> list[dict[str, Any]]:
-    """Rows that a sink refused, as queue files before it."""
-    packets = []
-    staged = [asdict(part.queue) for part in parts if part.queue is not None]
-    if staged:
-        return staged
-    for part in parts:
-        for batch in pa.ipc.open_stream(part.payload):
-            packets.append(Packet(batch, Order(part.serials, part.arrivals, batch.num_rows)))
-    name = f"queues/{order.name}-{place}-held.arrow"
-    file = write_queue(order.storage, name, Packet.concat(packets))
-    return [asdict(file)]
+def keep_for_later(
+    order: WorkOrder, place: int, schema: pa.Schema, parts: Sequence[OutputPart]
+) -> dict[str, Any]:
+    """Rows that a sink refused, as queue files before it: what the log is to say of that node.
+
+    Some of them may have waited there already.  Their files go, since all rows of the step are in the new
+    ones; rows of theirs behind the step are copied.
+    """
+    member = order.members[place]
+    names = sorted({name for waiting in member.queues.values() for name, _ in waiting})
+    files = [part.queue for part in parts if part.queue is not None]
+    if not files:
+        packets = [
+            Packet(batch, Order(part.serials, part.arrivals, batch.num_rows))
+            for part in parts
+            for batch in pa.ipc.open_stream(part.payload)
+        ]
+        files = [_written(order, place, "held", packets)]
+    behind = [
+        rest
+        for waiting in member.queues.values()
+        for name, check in waiting
+        for packet in read_queue(order.storage, name, check, schema)
+        if len(rest := between(packet, member.high, 1 << 62))
+    ]
+    if behind:
+        files.append(_written(order, place, "behind", [Packet.merge(behind)]))
+    found: dict[str, Any] = {"queued": {"0": [asdict(file) for file in files]}}
+    return found | ({"unqueued": names} if names else {})
+
+
+def _written(order: WorkOrder, place: int, what: str, packets: Sequence[Packet]) -> QueueFile:
+    name = f"queues/{order.name}-{place}-{what}.arrow"
+    return write_queue(order.storage, name, Packet.concat(packets))
+
+
+def between(packet: Packet, low: int, high: int) -> Packet:
+    """The rows with serials from ``low`` up to ``high``."""
+    order = packet.order
+    if not order.length or (order.first_serial >= low and order.last_serial < high):
+        return packet
+    start, end = order.span(low, high)
+    return packet.slice(start, end - start)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,8 @@ class Outlet:
 
     visible = False
     """Rows can be seen before the commit."""
+    fence = 0
+    """The number of the checkpoint's owner."""
     target = ""
     """What Spark writes to, if that is how rows are handed over: different ones at the same time."""
 
@@ -55,7 +58,7 @@ class Outlet:
         if self.history:
             make_folder(self.history, durable=True, private=True)
             label(Path(self.history), self.output.name)
-            _sweep(self.history, "")
+            _sweep(self.history, "", self.fence)
         return {}
 
     def delivery(self) -> Delivery:
@@ -112,7 +115,7 @@ class Files(Outlet):
             number = next_number(os.listdir(self._folder))
         else:
             number = sink.claim(self.output.name, durable=self._durable)
-        _sweep(self._folder, self._tag)
+        _sweep(self._folder, self._tag, self.fence)
         self._number = number
         return {"folder": self._folder, "number": number}
 
@@ -177,14 +180,20 @@ class Inline(Outlet):
             self._writer.close(error)
 
 
-def _sweep(folder: str, tag: str) -> None:
-    """Remove what an earlier run of this checkpoint wrote and did not commit; what it did is published.
+_BY_OWNER = re.compile(r"\d{9}-(\d+)\.[0-9a-f]{8}-")
+"""In the name of a part: the owner under which it was written.  A later one's must stay."""
+
+
+def _sweep(folder: str, tag: str, fence: int) -> None:
+    """Remove what owners of this checkpoint before this one wrote and did not commit.
 
     Only its own: another application may be writing to the folder at this moment.
     """
     for file in Path(folder).glob(f"{STAGED}{tag}*"):
-        with contextlib.suppress(OSError):
-            file.unlink()
+        made = _BY_OWNER.search(file.name)
+        if made is None or int(made[1]) < fence:
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def wrapped(query: str, error: BaseException) -> Any:

@@ -24,7 +24,7 @@ from headgate.connectors.files import FileSource
 from headgate.connectors.refused import COLUMN, has_refused, none_refused, split_refused
 from headgate.connectors.source import Chunk, Wait, fitted
 from headgate.engines.spark.sources import OffsetSource
-from headgate.errors import SourceError
+from headgate.errors import RunError, SourceError
 from headgate.graph.network import Source
 from headgate.runtime.dead_letters import refusal
 
@@ -110,7 +110,14 @@ class Spool(OffsetSource):
         data = sink.getvalue()
         name = stamped(name, data)
         self.fresh = frozenset([name])
-        self._storage.write(name, [data])
+        try:
+            self._storage.write(name, [data])
+        except OSError as error:  # not the source's fault: it must not be given up for that
+            raise RunError(
+                f"checkpoint '{self._storage.root}': {name} could not be written: "
+                f"{error.strerror or error}. See to that (make room, if the disk is full) and run the "
+                "application again to go on."
+            ) from error
         return [Extent(f"{REFUSED if refused else SPOOL}:{name}", 0, rows, arrived)]
 
     def close(self) -> None:

@@ -21,7 +21,8 @@ import pyarrow as pa
 from headgate.checkpoint.graph import Feed, Node, Nodes
 from headgate.engines.spark.exchange import Outbox, Parcel, answer, parcels_of
 from headgate.engines.spark.messages import Address, BoxCost, Framed, Member, Stages, WorkOrder
-from headgate.engines.spark.passes import Pass, between, located, rounds_of
+from headgate.engines.spark.passes import Pass, located, rounds_of
+from headgate.engines.spark.queue_files import between
 from headgate.errors import HeadgateError
 from headgate.graph.extended import Added, added, bare, extended
 from headgate.graph.gathered import Gathered

@@ -277,7 +277,7 @@ class Workers(WorkerPool):
         node = self._run.nodes.all[place]
         record["nodes"][node.key] = {"cursor": step.members[place].low}
         if not all(feed.source for feed in node.feeds):  # what a source brought it brings again
-            record["nodes"][node.key]["queued"] = {"0": keep_for_later(step.order, place, parts)}
+            record["nodes"][node.key] |= keep_for_later(step.order, place, node.schemas[0], parts)
 
     def _delivered(self, step: Step, place: int, parts: Sequence[Any], now: float) -> None:
         live = self._run.core.live[place]
