@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
+from headgate.cli import demo as shop_demo
 from headgate.cli import main
 from headgate.cli.calibration import calibrate as calibrating
 from headgate.machine.topology import MIB
@@ -202,13 +203,16 @@ def test_generate_writes_the_streams(headgate: Run, tmp_path: Path) -> None:
     assert list(rows.values()).count(2000) >= 2
 
 
-def test_demo_shows_figures_and_answers(headgate: Run) -> None:
+def test_demo_shows_figures_and_answers(headgate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shop_demo, "WARM_ROWS", 1_000)
+    monkeypatch.setattr(shop_demo, "TRIED_ROWS", 4_000)
     said = headgate("demo", "--engine", "threads", "--seconds", "4", "--workers", "2")
     for query in ("q1", "q2", "q3", "q4", "q15"):
         assert query in said
     assert "failed" not in said
     assert "tight" in said
     assert "loose" in said
+    assert "times as many rows" in said
 
 
 @pytest.mark.parametrize("command", [["run", "--engine", "threads"], ["simulate"]])

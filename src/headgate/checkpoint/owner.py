@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def claim(
-    storage: Storage, app: str, *, take_over: bool = False, sleep: Callable[[float], None] = time.sleep
+    storage: Storage, app: str, *, take_over: bool = False, sleep: Callable[[float], None] | None = None
 ) -> Claim:
     """Take the checkpoint for a run of ``app``; an error that names the run that has it, if one does.
 
@@ -128,12 +128,12 @@ def claim(
         last = _last(storage)
         disputed = False
         if last is not None:
-            if last.app != app:
+            if last.app not in (app, _UNKNOWN):
                 raise RunError(
                     f"checkpoint '{storage}' belongs to application '{last.app}', not to '{app}'; "
                     "give each application a checkpoint of its own."
                 )
-            alive = _alive(storage, last, take_over, sleep)
+            alive = _alive(storage, last, take_over, sleep or time.sleep)
             if alive and not take_over:
                 raise RunError(
                     f"checkpoint '{storage}' is in use: {last}, runs on it. Two runs cannot share a "
@@ -186,6 +186,10 @@ def _alive(storage: Storage, last: Owner, take_over: bool, sleep: Callable[[floa
     return True if take_over else None
 
 
+_UNKNOWN = "?"
+"""What an owner was, if a power cut took the content of its file; its number and its lock are still known."""
+
+
 def _last(storage: Storage) -> Owner | None:
     for name in reversed(_names(storage)):
         try:
@@ -195,7 +199,7 @@ def _last(storage: Storage) -> Owner | None:
         except ValueError:
             data = {}
         known = {key: value for key, value in data.items() if key in Owner.__dataclass_fields__}
-        unknown = {"app": "?", "host": "?", "pid": 0, "since": "?"}
+        unknown = {"app": _UNKNOWN, "host": _UNKNOWN, "pid": 0, "since": _UNKNOWN}
         return Owner(**{**unknown, **known, "number": int(name[:12])})
     return None
 

@@ -56,6 +56,10 @@ POLICY = "qos"
 """What the shop runs under, unless it is told otherwise: its queries have goals."""
 BLIND = "fcfs"
 """The policy that knows no goals, which takes over for a part of the rush."""
+PAST = 1.5
+"""The rush, in parts of what this machine can do."""
+WARM_ROWS, TRIED_ROWS = 100_000, 400_000
+"""Rows of a backlog by which that is measured, once everything is warm."""
 
 
 def demo(
@@ -67,13 +71,18 @@ def demo(
     policy: str | Policy = POLICY,
     workers: int | None = None,
     *,
-    rush: float = 1.0,
+    rush: float | None = 1.0,
     page: bool | str = False,
 ) -> None:
-    """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for."""
+    """Run the shop for some seconds, showing how it does; then answers, and the comparison if asked for.
+
+    ``rush``: so many times as many rows come in the middle; None: more than this machine can do.
+    """
     # Before the run: a missing checkout is an error at once, not after the shop has closed.
     other = checkout.benchmarks("experiments.spark.shop") if compare else None
     opened = threading.Event()
+    if rush is None:
+        rush = max(1.0, PAST * _capacity(rate, engine, policy, workers) / rate)
     with _stream(rate, opened) if kafka else nullcontext() as source:
         report = _shop(seconds, rate, source, opened, engine, policy, workers, rush, page)
     if other is not None:
@@ -108,6 +117,17 @@ def _produce(broker: Broker, numbers: RateSource, opened: threading.Event, over:
             rows = encode(numbers.batch(sent, due))
             broker.produce("numbers", rows.to_pylist())
             sent = due
+
+
+def _capacity(rate: float, engine: str | Engine, policy: str | Policy, workers: int | None) -> float:
+    """Rows a second that the shop does here, of a backlog."""
+    build = load_example("shop/app").build
+    with console.status("Measuring how many rows a second this machine can do …"):
+        for rows in (WARM_ROWS, TRIED_ROWS):
+            numbers = from_rate(1e9, limit=rows)
+            app: App = build(rate=rate, sink=lambda query: to_function(lambda *_: None), source=numbers)
+            report = app.run(engine, policy, workers, "drained")
+    return report.tuples / report.seconds
 
 
 def _shop(
@@ -169,7 +189,7 @@ def _story(
 def _told(seconds: float, rush: float, changes: list[Change]) -> list[str]:
     """What will happen, in the order of time."""
     told = [
-        (seconds / 4, f"a rush, {rush:g} times as many rows: loose queries wait, tight ones must not"),
+        (seconds / 4, f"a rush, {rush:.3g} times as many rows: loose queries wait, tight ones must not"),
         (seconds * 3 / 4, "the rush is over: loose queries catch up"),
     ]
     for change in changes:

@@ -447,8 +447,11 @@ def demo(
     seconds: Annotated[float, typer.Option(help="How long.")] = 60.0,
     rate: Annotated[float, typer.Option(help="Rows a second.")] = 2_000.0,
     rush: Annotated[
-        float, typer.Option(min=1, help="In the middle half, so many times as many rows; 1: no rush.")
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            min=1, help="In the middle half, so many times as many rows; 1: no rush; by default too many."
+        ),
+    ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Then the small queries as plain Structured Streaming.")
     ] = False,

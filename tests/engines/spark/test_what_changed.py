@@ -8,6 +8,7 @@ kept up to date is compared with what a look at every node finds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -108,6 +109,28 @@ class Driven:
             self.position.apply({**self.core.record(step, [result]), "admitted": (), "all_ended": ended})
             self.tell(StepCommitted(step, [result]))
 
+    def refuse(self, number: int) -> None:
+        """A step is committed, but the sink of one query took nothing of it."""
+        if not self.steps:
+            return
+        step = self.steps[number % len(self.steps)]
+        outlets = [place for place in step.members if place >= len(self.nodes.boxes)]
+        if step.void or not outlets or not self.core.turn(step):
+            return
+        self.steps.remove(step)
+        result = self._result(step)
+        record = self.core.record(step, [result])
+        node, member = self.nodes.all[outlets[0]], step.members[outlets[0]]
+        record["nodes"][node.key] = held = {"cursor": member.low}
+        if not all(feed.source for feed in node.feeds):
+            name = f"queues/{step.number:09d}-held.arrow"
+            rows = member.high - member.low
+            file = QueueFile(name, rows, member.low, member.high - 1, [(member.low, 0)])
+            held |= {"queued": {"0": [asdict(file)]}}
+        self.position.apply({**record, "admitted": (), "all_ended": self.position.offsets.ended})
+        self.tell(StepCommitted(step, [result], {node.place}))
+        self.tell(QueryStopped(node.name, RunError("its sink failed")))
+
     def abandon(self, number: int) -> None:
         if self.steps:
             step = self.steps.pop(number % len(self.steps))
@@ -165,6 +188,18 @@ class Driven:
         for live in core.live:
             assert live.stopped == all(q in self.position.failed for q in live.node.queries)
 
+    def compare_places(self) -> None:
+        """Every step under way begins where the node is committed or the step before it ends: no row is
+        passed over, whatever was refused, abandoned or stopped before."""
+        for live in self.core.live:
+            at = self.position.nodes[live.node.key].cursor
+            for step in live.steps:
+                if not step.void:
+                    member = step.members[live.node.place]
+                    left = self.core.cursors.count(live.node, at, member.low)
+                    assert not left, f"step {step.number} passes over {left} rows of {live.node.name}"
+                    at = member.high
+
     def _outlets(self) -> list[LiveNode]:
         return self.core.live[len(self.nodes.boxes) :]
 
@@ -219,6 +254,19 @@ def test_what_changed_is_all_that_changed(
     for what, *details in events:
         getattr(driven, what)(*details)
         driven.compare()
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.lists(st.one_of(EVENTS, st.tuples(st.just("refuse"), NUMBER)), max_size=60),
+    st.sampled_from(["lp", "round_robin"]),
+)
+def test_no_step_passes_over_rows_that_a_sink_refused(events: list[Any], policy: str) -> None:
+    driven = Driven(policy, True, False)
+    two_under_way: list[Any] = [("arrive", 0, 5), ("ask", 0), ("arrive", 0, 5), ("ask", 1)]
+    for what, *details in [*two_under_way, *events]:
+        getattr(driven, what)(*details)
+        driven.compare_places()
 
 
 @settings(max_examples=examples(100), deadline=None)

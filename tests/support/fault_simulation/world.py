@@ -186,12 +186,10 @@ class World:
             self.install(thread.process)
         self.current = thread
         try:
-            if error:
+            if error and thread.run:
                 thread.run.throw(*error)
-            else:
+            else:  # one that has not begun finds out at its first point that its process has died
                 thread.run.switch()
-        except Died:  # it had not begun
-            thread.done = True
         finally:
             self.current = None
             if thread.done or thread.run.dead:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from headgate.checkpoint.graph import Node, Nodes
@@ -111,7 +111,7 @@ class SparkCore:
             Noticed: lambda s, now: self.refresh(now),
             Announced: self._announced,
             Suspected: self._suspected,
-            StepCommitted: lambda s, now: self._finish(s.step, s.results, now),
+            StepCommitted: lambda s, now: self._finish(s.step, s.results, s.refused, now),
             StepAbandoned: lambda s, now: self._abandon(s.step, now),
             QueryStopped: lambda s, now: self._stop_query(s.query, s.error, now),
             QueryRestarted: lambda s, now: self._restart_query(s.query, now),
@@ -372,10 +372,18 @@ class SparkCore:
             "drops": {keys[place]: as_data(drop) for place, drop in step.order.drops.items()},
         }
 
-    def _finish(self, step: Step, results: Sequence[TaskResult], now: float) -> None:
-        """A step has been committed and the position knows it: tell the policy."""
+    def _finish(
+        self, step: Step, results: Sequence[TaskResult], refused: Collection[int], now: float
+    ) -> None:
+        """A step has been committed and the position knows it: tell the policy.
+
+        Rows that a sink refused wait before it, so steps that took the rows behind them are void.
+        """
+        places = self._void_after(step, refused)
         self._release(step)
+        self._give_back(places)
         self.cursors.moved(step.members)
+        self.cursors.touch(places)
         self.steps_done += 1
         self._learn(step, results, now)
         self.cursors.shedding.learn(results)
@@ -429,12 +437,9 @@ class SparkCore:
 
     def _abandon(self, step: Step, now: float) -> None:
         """A step did not work: everything it took waits again, and steps that built on it are void."""
-        places = set() if step.void else self._void_after(step)
+        places = set() if step.void else self._void_after(step, step.members)
         self._release(step)
-        for place in places:
-            live = self.live[place]
-            good = [s.members[place].high for s in live.steps if not s.void]
-            live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
+        self._give_back(places)
         self.cursors.touch(places.union(step.members))
         for place in sorted(step.members):
             if place < len(self.nodes.boxes):
@@ -442,23 +447,30 @@ class SparkCore:
         self.cursors.settle()
         self.refresh(now)
 
-    def _void_after(self, step: Step) -> set[int]:
-        """Make void what builds on a step, and on that; all nodes of these steps.
+    def _void_after(self, step: Step, members: Collection[int]) -> set[int]:
+        """Make void what builds on these members of a step, and on that; all nodes that have to give back.
 
         A step that is void for one of its nodes has taken what waits before the others in vain, too.
         """
         places: set[int] = set()
-        todo = [step]
+        todo: list[tuple[Step, Collection[int]]] = [(step, members)]
         while todo:
-            first = todo.pop()
-            for place in first.members:
+            first, members = todo.pop()
+            for place in members:
                 places.add(place)
                 steps = list(self.live[place].steps)
                 for later in steps[steps.index(first) + 1 :]:
                     if not later.void:
                         later.void = True
-                        todo.append(later)
+                        todo.append((later, later.members))
         return places
+
+    def _give_back(self, places: Collection[int]) -> None:
+        """What void steps took waits again."""
+        for place in places:
+            live = self.live[place]
+            good = [step.members[place].high for step in live.steps if not step.void]
+            live.taken = max(good, default=self.position.nodes[live.node.key].cursor)
 
     def _release(self, step: Step) -> None:
         for place in step.members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,11 @@ class Suspected(Stimulus):
 
 @dataclass(slots=True)
 class StepCommitted(Stimulus):
-    """A step has been committed, and the position knows it."""
+    """A step has been committed, and the position knows it; ``refused``: outlets whose sinks took nothing."""
 
     step: Step
     results: Sequence[TaskResult]
+    refused: Collection[int] = ()
 
 
 @dataclass(slots=True)

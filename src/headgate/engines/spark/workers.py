@@ -223,7 +223,7 @@ class Workers(WorkerPool):
             for place, found in parts.items():
                 if place not in failed:
                     self._delivered(step, place, found, now)
-            run.tell(StepCommitted(step, results))
+            run.tell(StepCommitted(step, results, frozenset(failed)))
             for place, why in failed.items():
                 run.stop_query(run.nodes.all[place].name, why)
             run.check_over()
