@@ -68,21 +68,25 @@ def test_queries_that_do_not_all_append_need_folders_of_their_own(
 
 # --- places -----------------------------------------------------------------------------------------------
 
-ELSEWHERE = ["s3a://bucket/x", "S3://bucket/x", "dbfs:/x", "hdfs:/x", "hdfs://name:8020/x", "file://host/x"]
+ELSEWHERE = ["dbfs:/x", "hdfs:/x", "hdfs://name:8020/x", "file://host/x"]
+STORES = ["s3a://bucket/x", "S3://bucket/x"]
+"""A checkpoint may lie there; rows come from folders and go into them."""
 
 
-@pytest.mark.parametrize("place", [*ELSEWHERE, Path("s3a://bucket/x"), "file:///a%20b"])
+@pytest.mark.parametrize("place", [*ELSEWHERE, *STORES, Path("s3a://bucket/x"), "file:///a%20b"])
 def test_a_place_that_is_no_folder_is_refused_when_the_pipeline_is_built(
     place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for build, mistake in (
+    builds: list[tuple[Callable[[], Any], type[Exception]]] = [
         (lambda: hg.to_parquet(place), SinkError),
         (lambda: hg.from_files(place, format="json", schema=pa.schema([("n", pa.int64())])), SourceError),
         (lambda: hg.from_files(f"{place}/*.parquet"), SourceError),
-        (lambda: hg.Spark(checkpoint=place), PipelineError),
-    ):
-        with pytest.raises(mistake, match="folder") as caught:
+    ]
+    if place not in STORES:
+        builds.append((lambda: hg.Spark(checkpoint=place), PipelineError))
+    for build, mistake in builds:
+        with pytest.raises(mistake, match="folder|as text") as caught:
             build()
         assert str(place).rpartition("/")[2] in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -94,7 +94,10 @@ class FiveRecords:
 
 @pytest.mark.xdist_group("spark")
 def test_a_session_without_the_connector_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Spark that tests share has none."""
+    """The Spark that tests share has none; one that is not there yet would get one."""
+    plain = hg.App("plain")
+    plain.source("in", hg.from_rate(10, limit=1)).to("rows", hg.to_list([]))
+    plain.run(hg.Spark(workers=1))
     monkeypatch.setattr(KafkaSource, "offsets", lambda self: FiveRecords())
     app = hg.App("kafka")
     app.source("in", hg.from_kafka("localhost:1", "orders")).to("rows", hg.to_list([]))
@@ -102,7 +105,7 @@ def test_a_session_without_the_connector_is_told_so(monkeypatch: pytest.MonkeyPa
         app.run(hg.Spark(workers=1))
     app = hg.App("kafka")
     rate = app.source("in", hg.from_rate(10, limit=1))
-    rate.to("rows", hg.to_kafka("localhost:1", "orders"))
+    rate.to("rows", hg.to_kafka("localhost:1", "orders", exactly_once=False))
     with pytest.raises(RunError, match="Query 'rows': the Spark session has no connector for Kafka"):
         app.run(hg.Spark(workers=1))
 

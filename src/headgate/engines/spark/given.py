@@ -1,7 +1,8 @@
-"""How many rows each query was given: those between the serial where it stood and the one where it stands.
+"""How many rows each query was given: those from the serial where it stood when the run began.
 
-Counted by query and source.  What a source has admitted and the query has not reached yet is not given; what
-it reads again, because an earlier run has lost it or it begins anew, is.
+Counted by query and source.  What was admitted and the query has not reached yet waits, and counts: a row
+that was given is answered, shed or waits.  So does what a query reads again, because an earlier run has lost it
+or it begins anew.  Rows before those with which a query begins do not.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Given:
             own.rows - self._rows[name]
             for name, own in zip(self._names, position.offsets.sources, strict=True)
         ]
-        reached = self._reached(position)
+        admitted = {name: own.rows for name, own in zip(self._names, position.offsets.sources, strict=True)}
         return came, {
-            query: {name: rows - self._begun[query][name] for name, rows in own.items()}
-            for query, own in reached.items()
+            query: {name: admitted[name] - rows for name, rows in own.items()}
+            for query, own in self._begun.items()
         }
