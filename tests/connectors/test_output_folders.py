@@ -86,7 +86,7 @@ def test_a_place_that_is_no_folder_is_refused_when_the_pipeline_is_built(
     if place not in STORES:
         builds.append((lambda: hg.Spark(checkpoint=place), PipelineError))
     for build, mistake in builds:
-        with pytest.raises(mistake, match="folder|as text") as caught:
+        with pytest.raises(mistake, match=r"folder|as text") as caught:
             build()
         assert str(place).rpartition("/")[2] in str(caught.value)
     assert not list(tmp_path.iterdir())

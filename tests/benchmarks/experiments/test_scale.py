@@ -66,6 +66,7 @@ def quiet() -> Console:
     return Console(quiet=True)
 
 
+@pytest.mark.xdist_group("spark")
 def test_all_systems_give_the_same_answers(clicks: Path, quiet: Console) -> None:
     asked: list[scale.Side] = [
         Inside("local-2", "headgate"),

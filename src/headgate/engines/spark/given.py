@@ -1,8 +1,8 @@
 """How many rows each query was given: those from the serial where it stood when the run began.
 
 Counted by query and source.  What was admitted and the query has not reached yet waits, and counts: a row
-that was given is answered, shed or waits.  So does what a query reads again, because an earlier run has lost it
-or it begins anew.  Rows before those with which a query begins do not.
+that was given is answered, shed or waits.  What a query reads again counts, because an earlier run has lost
+it or it begins anew.  Rows before those with which a query begins do not.
 """
 
 from __future__ import annotations
