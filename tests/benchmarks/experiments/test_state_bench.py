@@ -16,6 +16,7 @@ from headgate.errors import HeadgateError
 KEYS, ROWS = 500, 20_000
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("side", ["structured", "headgate"])
 def test_a_side_fills_its_state_and_goes_on_from_it(
     side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
