@@ -178,7 +178,19 @@ def _fitted(packets: Numbers, tuples: Numbers, results: Numbers, seconds: Number
     return tuple(found)
 
 
-class RecordedCosts(Costs):
+class ModelCosts(Costs):
+    """Seconds of stand-ins, by their models."""
+
+    def seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:
+        stand_in: Any = live.operator
+        found: float = stand_in.model.seconds(stand_in.taken - tuples, packets, tuples, results)
+        return found
+
+    def per_tuple(self, live: LiveBox) -> float:
+        return 0.0
+
+
+class RecordedCosts(ModelCosts):
     """Seconds as recorded; every stand-in knows its model."""
 
     exact = False
@@ -188,14 +200,6 @@ class RecordedCosts(Costs):
         super().__init__(None)
         self._wakes, self._woken = list(wakes), 0
         self._apart, self._calls = list(apart), 0
-
-    def seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:
-        stand_in: Any = live.operator
-        found: float = stand_in.model.seconds(stand_in.taken - tuples, packets, tuples, results)
-        return found
-
-    def per_tuple(self, live: LiveBox) -> float:
-        return 0.0
 
     def overhead(self, work: Work, stated: float, *, follows: bool = False) -> float:
         """As the recorded calls, one after the other; a call that would be one of a superbox takes none."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headgate.engines.simulated.costs import Costs
 from headgate.recording.format import Rows
+from headgate.recording.model import ModelCosts
 from headgate.runtime.boxes import LiveBox, Work
 
 Numbers = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ USUAL = 0.25
 """As this of the times to wake a worker."""
 
 
-class ThreadCosts(Costs):
+class ThreadCosts(ModelCosts):
     """Seconds of threads."""
 
     exact, threads = False, True
@@ -52,14 +52,6 @@ class ThreadCosts(Costs):
         self.counts = 1.0
         """Of the waiting for a core, the share that calls waited: threads that sleep anyway wait too."""
         self._sink = _waiting_in_sinks(calls, measured, float(np.mean(self._slower)))
-
-    def seconds(self, live: LiveBox, packets: int, tuples: int, results: int, keys: int = 0) -> float:
-        stand_in: Any = live.operator
-        found: float = stand_in.model.seconds(stand_in.taken - tuples, packets, tuples, results)
-        return found
-
-    def per_tuple(self, live: LiveBox) -> float:
-        return 0.0
 
     def held(self, live: LiveBox, packets: int) -> float:
         stand_in: Any = live.operator
