@@ -77,6 +77,11 @@ class NotRunning(ControlError):
     """There is no such application to talk to."""
 
 
+def in_a_line(error: BaseException) -> str:
+    """What a library says, without its debugging text and its full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the closest known name, or nothing."""
     match = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.checkpoint.storage import Parts, Storage
-from headgate.errors import RunError
+from headgate.errors import RunError, in_a_line
 
 AT_ONCE = 16
 """Requests that one process makes at the same time."""
@@ -81,6 +81,7 @@ class ObjectStore(Storage):
                 last = error  # it may have been done all the same
             with contextlib.suppress(FileNotFoundError):
                 return self.read(name) == data
+        assert last is not None
         raise _explained(self.root, name, last) from last
 
     def write(self, name: str, parts: Parts) -> None:
@@ -255,15 +256,10 @@ def _client(root: str, options: Mapping[str, str]) -> tuple[Any, Any]:
             try:
                 found = stores.from_url(root, config=config, client_options=client, retry_config=_RETRY)
             except (errors.BaseError, ValueError) as error:
-                raise RunError(f"checkpoint '{root}' cannot be used: {_first_line(error)}.") from error
+                raise RunError(f"checkpoint '{root}' cannot be used: {in_a_line(error)}.") from error
             _clients[key] = found
     return found, errors
 
 
-def _explained(root: str, name: str, error: Exception | None) -> OSError:
-    return OSError(f"{root}/{name}: {_first_line(error)}")
-
-
-def _first_line(error: Exception | None) -> str:
-    """What a client says, without its debugging text."""
-    return str(error).partition("\n")[0].rstrip(".")
+def _explained(root: str, name: str, error: Exception) -> OSError:
+    return OSError(f"{root}/{name}: {in_a_line(error)}")

@@ -8,14 +8,13 @@ Iceberg's own connector has no release for Spark 4.3.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.connectors.transactions import NOTHING, TransactionalSink, Transactions, is_taken
-from headgate.errors import HeadgateError, SinkError
+from headgate.connectors.transactions import NOTHING, TransactionalSink, Transactions, is_taken, plain_name
+from headgate.errors import HeadgateError, SinkError, in_a_line
 
 _HELP = "to_iceberg needs the package pyiceberg: pip install 'headgate[iceberg]'."
 
@@ -47,8 +46,7 @@ class IcebergTransactions(Transactions):
     def __init__(self, sink: IcebergSink, query: str, schema: pa.Schema, checkpoint: str) -> None:
         self._sink, self._schema = sink, schema
         self._what = f"Query '{query}', to_iceberg: table '{sink.table}'"
-        named = hashlib.sha256(query.encode()).hexdigest()[:16]
-        self._name = f"headgate.step.{checkpoint}.{named}" if checkpoint else ""
+        self._name = f"headgate.step.{checkpoint}.{plain_name(query)}" if checkpoint else ""
         with self._attempt("cannot be written"):
             self._catalog = sink.load()
             namespace, _, _ = sink.table.rpartition(".")
@@ -94,8 +92,7 @@ class IcebergTransactions(Transactions):
         except HeadgateError:
             raise
         except Exception as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise SinkError(f"{self._what} {failed}: {why}.") from error
+            raise SinkError(f"{self._what} {failed}: {in_a_line(error)}.") from error
 
 
 def to_iceberg(

@@ -8,7 +8,6 @@ ends what the one before it has left open, and fences it: only then the number i
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.connectors.kafka_offsets import QUIET, client_options
-from headgate.connectors.transactions import NOTHING, Transactions, is_taken
+from headgate.connectors.transactions import NOTHING, Transactions, is_taken, plain_name
 from headgate.errors import SinkError
 
 SECONDS = 60.0
@@ -63,8 +62,7 @@ class KafkaTransactions(Transactions):
         self._servers, self._topic, self._options, self._encode = servers, topic, options, encode
         self._what = f"Query '{query}', to_kafka: topic '{topic}' at '{servers}'"
         self._known = known
-        named = hashlib.sha256(query.encode()).hexdigest()[:16]
-        self._name = f"headgate-{checkpoint or uuid.uuid4().hex}-{named}"
+        self._name = f"headgate-{checkpoint or uuid.uuid4().hex}-{plain_name(query)}"
         self._producer: Any = None
         self._group: Any = None
         self._last: int | None = None

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headgate.connectors import sql_dialect as dialects
 from headgate.connectors.sql_dialect import column, quoted, text
 from headgate.connectors.transactions import NOTHING, Transactions, is_taken
-from headgate.errors import HeadgateError, SinkError
+from headgate.errors import HeadgateError, SinkError, in_a_line
 
 MARKS = "headgate_steps"
 """The table of marks: for every checkpoint and query, the last step that was written."""
@@ -198,7 +198,7 @@ class SqlTable(Transactions):
             self._close()
             if isinstance(error, HeadgateError) or not isinstance(error, Exception):
                 raise
-            raise SinkError(f"{self._named} {failed}: {_first_line(error)}") from error
+            raise SinkError(f"{self._named} {failed}: {in_a_line(error)}") from error
 
     def close(self, error: bool) -> None:
         self._close()
@@ -263,7 +263,7 @@ class SqlTable(Transactions):
         except Exception as error:
             keys = ", ".join(f"'{name}'" for name in self._key)
             raise SinkError(
-                f"{self._named} cannot replace rows by key {keys}: {_first_line(error)}. The table needs a "
+                f"{self._named} cannot replace rows by key {keys}: {in_a_line(error)}. The table needs a "
                 "primary key or a unique constraint of just these columns, and the database must know "
                 "INSERT … ON CONFLICT."
             ) from error
@@ -272,7 +272,3 @@ class SqlTable(Transactions):
         """A query without rows."""
         names = ", ".join(map(column, self._schema.names))
         return f"SELECT {names} FROM {quoted(self._table)} WHERE 1 = 0"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -7,6 +7,7 @@ part of the number's name; two applications that write to one table do not meet.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable
 
@@ -55,6 +56,11 @@ class TransactionalSink(Sink):
 
     def open(self, query: str, schema: pa.Schema) -> Writer:
         return self.transactions(query, schema, "", False)
+
+
+def plain_name(query: str) -> str:
+    """A name for a query's number that every system takes, whatever the query is called."""
+    return hashlib.sha256(query.encode()).hexdigest()[:16]
 
 
 def is_taken(last: int | None, step: int, repeated: bool, what: str) -> bool:

@@ -18,50 +18,43 @@ class Given:
 
     def __init__(self, nodes: Nodes, position: Position, before: Given | None) -> None:
         self._names = nodes.source_names
-        self._keys: dict[str, dict[str, list[str]]] = {}
-        """By query and source, the keys of the nodes that read it."""
-        for node in nodes.all:
-            for place in {feed.place for feed in node.feeds if feed.source}:
-                for query in node.queries:
-                    by_source = self._keys.setdefault(query, {})
-                    by_source.setdefault(self._names[place], []).append(node.key)
-        self._outlets = {node.name: node.key for node in nodes.outlets}
         known: Rows = {} if before is None else before._begun
-        now = self._reached(position)
         self._begun: Rows = {
             query: {name: known.get(query, {}).get(name, rows) for name, rows in own.items()}
-            for query, own in now.items()
+            for query, own in _reached(nodes, position).items()
         }
         """Where every query stood in each of its sources when it began to run."""
-        rows = {name: own.rows for name, own in zip(self._names, position.offsets.sources, strict=True)}
+        self._rows = self._admitted(position)
         if before is not None:
-            rows |= {name: count for name, count in before._rows.items() if name in rows}
-        self._rows: dict[str, int] = rows
+            self._rows |= {name: rows for name, rows in before._rows.items() if name in self._rows}
 
-    def _reached(self, position: Position) -> Rows:
-        sources = dict(zip(self._names, position.offsets.sources, strict=True))
-        return {
-            query: {
-                # A box that it shares may stand before the row with which it begins.
-                name: sources[name].below(
-                    max(
-                        min([position.nodes[key].cursor for key in keys]),
-                        position.nodes[self._outlets[query]].cursor,
-                    )
-                )
-                for name, keys in by_source.items()
-            }
-            for query, by_source in self._keys.items()
-        }
+    def _admitted(self, position: Position) -> dict[str, int]:
+        return {name: own.rows for name, own in zip(self._names, position.offsets.sources, strict=True)}
 
     def rows(self, position: Position) -> tuple[list[int], Rows]:
         """What each source has brought in this run; and by query, what each gave it."""
-        came = [
-            own.rows - self._rows[name]
-            for name, own in zip(self._names, position.offsets.sources, strict=True)
-        ]
-        admitted = {name: own.rows for name, own in zip(self._names, position.offsets.sources, strict=True)}
-        return came, {
+        admitted = self._admitted(position)
+        return [rows - self._rows[name] for name, rows in admitted.items()], {
             query: {name: admitted[name] - rows for name, rows in own.items()}
             for query, own in self._begun.items()
         }
+
+
+def _reached(nodes: Nodes, position: Position) -> Rows:
+    """Where every query stands in each of its sources."""
+    names = nodes.source_names
+    keys: dict[str, dict[str, list[str]]] = {}
+    for node in nodes.all:
+        for place in {feed.place for feed in node.feeds if feed.source}:
+            for query in node.queries:
+                keys.setdefault(query, {}).setdefault(names[place], []).append(node.key)
+    outlets = {node.name: position.nodes[node.key].cursor for node in nodes.outlets}
+    sources = dict(zip(names, position.offsets.sources, strict=True))
+    return {
+        query: {
+            # A box that it shares may stand before the row with which it begins.
+            name: sources[name].below(max(min([position.nodes[key].cursor for key in own]), outlets[query]))
+            for name, own in by_source.items()
+        }
+        for query, by_source in keys.items()
+    }
