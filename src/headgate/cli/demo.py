@@ -56,7 +56,7 @@ POLICY = "qos"
 """What the shop runs under, unless it is told otherwise: its queries have goals."""
 BLIND = "fcfs"
 """The policy that knows no goals, which takes over for a part of the rush."""
-PAST = 1.5
+PAST = 1.2
 """The rush, in parts of what this machine can do."""
 WARM_ROWS, TRIED_ROWS = 100_000, 400_000
 """Rows of a backlog by which that is measured, once everything is warm."""
